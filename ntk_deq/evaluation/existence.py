@@ -14,13 +14,13 @@ from flint import arb, arb_mat
 
 from ntk_deq import certified as ct
 from ntk_deq.certified import scalar as sc
-from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.certified.functions import absolute_value, maximum
 from ntk_deq.certified.inversion import approximate_inverse
 from ntk_deq.certified.precise import PreciseMatrix, adopt, as_ball
 from ntk_deq.certified.precise.arithmetic import frobenius
 from ntk_deq.certified.precise.matrix import from_rows
 from ntk_deq.certified.rounding import add_up, multiply_up
+from ntk_deq.certified.structured import densified
 from ntk_deq.equilibrium.slopes import banach_bound
 from ntk_deq.errors import LimitError
 from ntk_deq.evaluation.arithmetic import to_matrix
@@ -272,7 +272,7 @@ def nearby_fixed_point(env: Environment, state: Matrix, image: Matrix) -> Nearby
     most = LARGEST if env.precision is None else LARGEST_PRECISE
     if rows * cols > most:
         return f"the state has {rows * cols} entries, and I - J is written out for {most} at most"
-    residual = dense_form(ct.subtract(image.ball, state.ball))
+    residual = densified(ct.subtract(image.ball, state.ball))
     size = max(sc.upper(ct.frobenius(state.ball)), _TINY)
     rho = multiply_up(_LEAST if env.precision is None else _LEAST_PRECISE, size)
     rho = max(rho, multiply_up(2.0, sc.upper(ct.frobenius(residual))))

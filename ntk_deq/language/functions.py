@@ -30,7 +30,9 @@ from ntk_deq.language.calls import (
     turned_shape,
     vec_shape,
 )
+from ntk_deq.language.format import PRODUCT, SUM, TENSOR
 from ntk_deq.language.functionals import TO_NUMBERS
+from ntk_deq.language.notation import applied, fenced, group, mi, mo, tag, word
 from ntk_deq.language.number_functions import CONSTANTS, OF_NUMBERS, RIVALS
 from ntk_deq.language.pieces import PIECES
 from ntk_deq.language.record import (
@@ -39,18 +41,19 @@ from ntk_deq.language.record import (
     Entrywise,
     Function,
     Kink,
+    Product,
     Structure,
     always,
     first,
     product,
     with_zero,
-    word,
 )
+from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.types import NOT_NEGATIVE, UNIT, Range, Type
 
 _P = Parameter
 
-_MOVED = r"\partial \operatorname{{{{vec}}}}\left({{{}}}\right)"
+_DIFFERENTIAL = group(mo("∂", form="prefix"), mi("vec"), fenced("{}"))
 
 OF_MATRICES = (
     Function(
@@ -65,8 +68,8 @@ OF_MATRICES = (
         reorders=True,
         mutant=("kronecker", "kronsum"),
         structure=Structure.OWN,
-        sympy_matrix="KroneckerProduct",
-        infix=("⊗", r"\otimes"),
+        infix="⊗",
+        numpy="np.kron({}, {})",
     ),
     Function(
         "hadamard",
@@ -77,10 +80,12 @@ OF_MATRICES = (
         turns=True,
         commutes=True,
         degree=Degree.BILINEAR,
+        product=Product.ENTRIES,
         values=product,
-        infix=("⊙", r"\odot"),
+        infix="⊙",
+        numpy="{:f} * {:s}",
+        numpy_binding=PRODUCT,
         structure=Structure.ANY,
-        sympy_matrix="HadamardProduct",
     ),
     Function(
         "vec",
@@ -91,6 +96,7 @@ OF_MATRICES = (
         degree=Degree.LINEAR,
         lipschitz=1.0,
         values=first,
+        numpy="vec({})",
     ),
     Function(
         "softmax",
@@ -100,6 +106,7 @@ OF_MATRICES = (
         same_shape,
         lipschitz=0.5,
         values=always(UNIT),
+        numpy="(np.exp({0} - np.max({0}, axis=0)) / np.sum(np.exp({0} - np.max({0}, axis=0)), axis=0))",
     ),
     Function(
         "inv",
@@ -110,9 +117,10 @@ OF_MATRICES = (
         turns=True,
         smooth=True,
         partial=True,
+        differential="-(Y*D*Y)",
         exponent="-1",
+        numpy="np.linalg.inv({})",
         structure=Structure.ALL,
-        sympy_matrix="Inverse",
     ),
     Function(
         "kronsum",
@@ -124,7 +132,9 @@ OF_MATRICES = (
         degree=Degree.LINEAR,
         reorders=True,
         mutant=("kronecker", "kron"),
-        infix=("⊕", r"\oplus"),
+        infix="⊕",
+        numpy="np.kron({0}, np.eye({1.shape[0]})) + np.kron(np.eye({0.shape[0]}), {1})",
+        numpy_binding=SUM,
     ),
     Function(
         "khatri_rao",
@@ -134,7 +144,9 @@ OF_MATRICES = (
         khatri_rao_shape,
         degree=Degree.BILINEAR,
         values=product,
-        infix=("∗", r"\ast"),
+        infix="∗",
+        numpy="np.repeat({0}, {1.shape[0]}, axis=0) * np.tile({1}, ({0.shape[0]}, 1))",
+        numpy_binding=PRODUCT,
     ),
     Function(
         "pinv",
@@ -145,6 +157,7 @@ OF_MATRICES = (
         turns=True,
         mutant=("inverse", TRANSPOSED),
         exponent="+",
+        numpy="np.linalg.pinv({})",
     ),
     Function(
         "sqrtm",
@@ -156,6 +169,7 @@ OF_MATRICES = (
         of_symmetric=True,
         partial=True,
         exponent="1/2",
+        numpy="sqrtm({})",
     ),
     Function(
         "diag",
@@ -164,6 +178,7 @@ OF_MATRICES = (
         "Diagonal matrix of a vector; vector of a square matrix's diagonal.",
         diag_shape,
         degree=Degree.LINEAR,
+        symmetric=True,
         values=with_zero,
         structure=Structure.OWN,
     ),
@@ -173,8 +188,12 @@ OF_MATRICES = (
         (_P.SIZE,),
         "Identity matrix.",
         identity_shape,
+        symmetric=True,
+        unit=True,
         values=always(UNIT),
+        mathml=tag("msub", mi("I"), "{}"),
         structure=Structure.OWN,
+        numpy="np.eye({})",
     ),
     Function(
         "zeros",
@@ -183,7 +202,9 @@ OF_MATRICES = (
         "Vector or matrix of zeros.",
         filled_shape,
         optional=1,
+        symmetric=True,
         values=always(Range.point(0)),
+        numpy="np.zeros({shape})",
     ),
     Function(
         "ones",
@@ -192,7 +213,9 @@ OF_MATRICES = (
         "Vector or matrix of ones.",
         filled_shape,
         optional=1,
+        symmetric=True,
         values=always(Range.point(1)),
+        numpy="np.ones({shape})",
     ),
     Function(
         "commutation",
@@ -202,7 +225,8 @@ OF_MATRICES = (
         commutation_shape,
         optional=1,
         values=always(UNIT),
-        latex=r"K_{{{}}}",
+        mathml=tag("msub", mi("K"), "{}"),
+        numpy="commutation({0}, {1})",
     ),
 )
 """Functions that take a matrix to a matrix."""
@@ -215,7 +239,7 @@ OF_THE_MODEL = (
         "Gradient of a scalar, through the equilibrium, in the shape of the variable.",
         gradient_shape,
         partial=True,
-        latex=r"\nabla_{{{1}}} \left({0}\right)",
+        mathml_binding=TENSOR,
     ),
     Function(
         "jac",
@@ -224,7 +248,8 @@ OF_THE_MODEL = (
         "Jacobian matrix of vec(f) with respect to vec(x), through the equilibrium.",
         jacobian_shape,
         partial=True,
-        latex=rf"\frac{{{{{_MOVED.format(0)}}}}}{{{{{_MOVED.format(1)}}}}}",
+        mathml=tag("mfrac", _DIFFERENTIAL, _DIFFERENTIAL),
+        mathml_binding=PRODUCT,
     ),
     Function(
         "slope",
@@ -258,7 +283,7 @@ OF_THE_MODEL = (
         same_shape,
         needs_model=True,
         partial=True,
-        latex=r"F^{{\infty}}\left({}\right)",
+        mathml=applied(tag("msup", mi("F"), mo("∞"))),
     ),
     Function(
         "next",
@@ -267,7 +292,6 @@ OF_THE_MODEL = (
         "The model's map applied once to a state.",
         same_shape,
         needs_model=True,
-        latex=r"F\left({}\right)",
         mathml=word("F"),
     ),
 )
@@ -347,6 +371,11 @@ def entrywise_of(name: str) -> Entrywise | None:
     return None if function is None else function.entrywise
 
 
+def record_of(expr: Expr) -> Function | None:
+    """Return the record of the function that an expression calls; None where it is no call of one."""
+    return FUNCTIONS.get(expr.name) if expr.kind is Kind.CALL else None
+
+
 def kink_of(name: str) -> Kink:
     """Return where a function of one number has no derivative; of others, and of operators, this says nothing.
 
@@ -369,4 +398,4 @@ def reference() -> list[tuple[str, str, str]]:
     return [(f.group, f.signature, f.summary) for f in sorted(_ALL, key=lambda f: groups.index(f.group))]
 
 
-__all__ = ["FUNCTIONS", "RIVALS", "entrywise_of", "kink_of", "reference"]
+__all__ = ["FUNCTIONS", "RIVALS", "entrywise_of", "kink_of", "record_of", "reference"]

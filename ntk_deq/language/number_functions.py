@@ -11,6 +11,7 @@ from fractions import Fraction
 from ntk_deq.language.calls import Parameter, same_shape, scalar_shape
 from ntk_deq.language.format import POWER
 from ntk_deq.language.record import Change, Entrywise, Function, Kink, always
+from ntk_deq.language.tree import PI
 from ntk_deq.language.types import NOT_NEGATIVE, POSITIVE, Range
 
 _P, _C = Parameter, Change
@@ -21,8 +22,6 @@ RIVALS = "function"
 NO_MUTANT = "no mutation rule puts another function in its place"
 NO_ORDER = "no function is known to be nowhere larger"
 UPRIGHT = "its name is set upright"
-SYMPY = "SymPy's printer sets the class that it has for it"
-NO_CLASS = "SymPy has no class for it"
 CURVED = "it is not linear on both sides of zero"
 PRIMITIVE = "it is one of those that others are written in"
 BEYOND = "the prover has no terms for it, so that claims with it are tried on instances alone"
@@ -47,9 +46,8 @@ OF_NUMBERS = (
         ),
         values=always(OPEN_UNIT),
         mutant=(RIVALS, "tanh"),
-        sympy="erf",
         numpy="np.vectorize(math.erf, otypes=[float])({})",
-        lacks={"sides": CURVED, "formula": BEYOND, "above": NO_ORDER, "latex": UPRIGHT, "mathml": UPRIGHT},
+        lacks={"sides": CURVED, "formula": BEYOND, "above": NO_ORDER, "mathml": UPRIGHT},
     ),
     Function(
         "sin",
@@ -67,8 +65,6 @@ OF_NUMBERS = (
         ),
         values=always(SIGNED_UNIT),
         mutant=(RIVALS, "cos"),
-        latex=r"\sin\left({}\right)",
-        sympy="sin",
         numpy="np.sin({})",
         lacks={"mathml": UPRIGHT, "sides": CURVED, "formula": BEYOND, "above": NO_ORDER},
     ),
@@ -89,8 +85,6 @@ OF_NUMBERS = (
         blind=frozenset({_C.SIGN}),
         values=always(SIGNED_UNIT),
         mutant=(RIVALS, "sin"),
-        latex=r"\cos\left({}\right)",
-        sympy="cos",
         numpy="np.cos({})",
         lacks={"mathml": UPRIGHT, "sides": CURVED, "formula": BEYOND, "above": NO_ORDER},
     ),
@@ -112,8 +106,6 @@ OF_NUMBERS = (
         ),
         values=always(Range(Fraction(0), Fraction(22, 7))),
         mutant=(RIVALS, "cos"),
-        latex=r"\arccos\left({}\right)",
-        sympy="acos",
         numpy="np.arccos({})",
         lacks={"mathml": UPRIGHT, "sides": CURVED, "formula": BEYOND, "above": NO_ORDER},
     ),
@@ -133,8 +125,6 @@ OF_NUMBERS = (
         ),
         values=always(Range(Fraction(-11, 7), Fraction(11, 7))),
         mutant=(RIVALS, "tanh"),
-        latex=r"\arctan\left({}\right)",
-        sympy="atan",
         numpy="np.arctan({})",
         lacks={"mathml": UPRIGHT, "sides": CURVED, "formula": BEYOND, "above": NO_ORDER},
     ),
@@ -156,11 +146,11 @@ OF_NUMBERS = (
             primitive="2/3*x*sqrt(x)",
             of_numbers=True,
         ),
+        in_draws=True,
         values=always(NOT_NEGATIVE),
         mathml="<msqrt>{}</msqrt>",
-        sympy="sqrt",
         numpy="np.sqrt({})",
-        lacks={"sides": CURVED, "above": NO_ORDER, "mutant": NO_MUTANT, "latex": SYMPY},
+        lacks={"sides": CURVED, "above": NO_ORDER, "mutant": NO_MUTANT},
     ),
     Function(
         "exp",
@@ -177,13 +167,14 @@ OF_NUMBERS = (
             primitive="exp(x) - 1",
             of_numbers=True,
         ),
+        term=True,
+        in_draws=True,
         values=always(POSITIVE),
         above=frozenset({"relu", "softplus"}),
         mathml="<msup><mi>e</mi>{}</msup>",
         mathml_binding=POWER,
-        sympy="exp",
         numpy="np.exp({})",
-        lacks={"sides": CURVED, "formula": PRIMITIVE, "mutant": NO_MUTANT, "latex": SYMPY},
+        lacks={"sides": CURVED, "formula": PRIMITIVE, "mutant": NO_MUTANT},
     ),
     Function(
         "log",
@@ -199,8 +190,9 @@ OF_NUMBERS = (
             slope="(1.0 / ({}))",
             derivative="exp(-log(x))",
         ),
+        term=True,
+        in_draws=True,
         values=always(Range()),
-        sympy="log",
         numpy="np.log({})",
         lacks={
             "sides": CURVED,
@@ -208,7 +200,6 @@ OF_NUMBERS = (
             "primitive": "it has no value at 0, where the integral starts",
             "above": NO_ORDER,
             "mutant": NO_MUTANT,
-            "latex": SYMPY,
             "mathml": UPRIGHT,
         },
     ),
@@ -217,15 +208,13 @@ OF_NUMBERS = (
 
 CONSTANTS = (
     Function(
-        "pi",
+        PI,
         "Constants",
         (),
         "The circle's circumference over its diameter, unless a claim has a name of its own called `pi`.",
         scalar_shape,
         values=always(Range(Fraction(333, 106), Fraction(355, 113), low_open=True, high_open=True)),
-        latex=r"\pi",
         mathml="<mi>π</mi>",
-        sympy="pi",
         numpy="np.pi",
     ),
 )

@@ -17,10 +17,10 @@ from torch import Tensor
 from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.arithmetic import add, scale, subtract
 from ntk_deq.certified.dense import Ball, ball, identity, transpose
-from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.certified.eigenvalues import lambda_min
 from ntk_deq.certified.extremes import spectral_norm
 from ntk_deq.certified.rounding import add_up, divide_up, multiply_up
+from ntk_deq.certified.structured import densified
 from ntk_deq.equilibrium.result import html_table, one_line
 from ntk_deq.equilibrium.slopes import banach_bound
 from ntk_deq.errors import ArgumentError
@@ -231,7 +231,7 @@ class _Norms:
     def _ball(self, expr: Expr) -> Ball:
         value = evaluate(expr, self._environment)
         if isinstance(value, Matrix):
-            found: Ball = dense_form(value.ball)
+            found: Ball = densified(value.ball)
             return found
         return ball(torch.tensor([[float(self._number(expr))]], dtype=torch.float64))
 

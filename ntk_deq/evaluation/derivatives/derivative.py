@@ -18,7 +18,7 @@ from ntk_deq.certified.arithmetic import enclose
 from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, root_up
 from ntk_deq.errors import EquilibriumError, LimitError
 from ntk_deq.evaluation.balls import bound, evaluate
-from ntk_deq.evaluation.convex.moved import moved
+from ntk_deq.evaluation.convex.newton import moved
 from ntk_deq.evaluation.convex.operators import extreme, least
 from ntk_deq.evaluation.derivatives import Cotangent, Node, reachable, rearranged_ball
 from ntk_deq.evaluation.derivatives.kinks import EXTREMES, Kinks, is_repeated, moves_freely

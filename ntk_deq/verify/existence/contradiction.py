@@ -24,7 +24,6 @@ from flint import fmpq, fmpq_mat
 
 from ntk_deq.certified.algebraic import UndecidedError
 from ntk_deq.certified.algebraic_matrix import ExactMatrix
-from ntk_deq.claims.check import parsed
 from ntk_deq.claims.claim import Claim, Verdict
 from ntk_deq.evaluation.environment import OutsideClaimError
 from ntk_deq.evaluation.exact import ExactNames, decided, value_of
@@ -32,6 +31,7 @@ from ntk_deq.evaluation.functions.exact import Value
 from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import DomainKind
+from ntk_deq.language.parser import parse
 from ntk_deq.language.tree import Expr, Formula, Kind, names_in
 from ntk_deq.language.types import SCALAR, Sort
 from ntk_deq.language.typing import infer
@@ -293,7 +293,7 @@ def contradicting_numbers(
     except (UndecidedError, OutsideClaimError):
         return None
     position = claim.position
-    never = Formula("never", _NEVER, infer(parsed(_NEVER), {}), position)
+    never = Formula("never", _NEVER, infer(parse(_NEVER), {}), position)
     alone = Setting("numbers", None, {}, dict(claim.exists), {}, None, position)
     about = replace(
         claim,

@@ -16,7 +16,6 @@ from fractions import Fraction
 import torch
 from flint import fmpq
 
-from ntk_deq.claims.check import parsed
 from ntk_deq.claims.claim import Claim, Verdict
 from ntk_deq.claims.existence import membership
 from ntk_deq.errors import NtkDeqError
@@ -30,6 +29,7 @@ from ntk_deq.falsify.domains import within
 from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.functions import FUNCTIONS
+from ntk_deq.language.parser import parse
 from ntk_deq.language.tree import Expr, Formula, Kind
 from ntk_deq.language.types import BOOLEAN, SCALAR, Sort, Type
 from ntk_deq.language.typing import infer
@@ -102,7 +102,7 @@ def _inside(claim: Claim, variables: Mapping[str, Free]) -> dict[str, Formula]:
 
 
 def _formula(name: str, text: str, types: Mapping[str, object], claim: Claim) -> Formula:
-    return Formula(name, text, infer(parsed(text), dict(types)), claim.position)  # type: ignore[arg-type]
+    return Formula(name, text, infer(parse(text), dict(types)), claim.position)  # type: ignore[arg-type]
 
 
 def _refuted(claim: Claim, setting: Setting, deadline: float | None) -> Proof | None:
