@@ -10,7 +10,7 @@ from html import escape
 from markupsafe import Markup
 
 from ntk_deq.language.notation.mathml import to_mathml
-from ntk_deq.language.run import RunKind
+from ntk_deq.language.run import RunKind, told_in
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.report import (
     ending,
@@ -29,7 +29,7 @@ from ntk_deq.report import (
 )
 from ntk_deq.report.axes import Cell, LogScale, StepScale, number_cell, safe_mathml, symbol, typeset_number, value_cell
 from ntk_deq.report.console import printable, short_number, short_seconds
-from ntk_deq.report.curves import ShareCurve, loss_picture, measured_name, share_curves, told_in
+from ntk_deq.report.curves import ShareCurve, loss_picture, measured_name, share_curves
 from ntk_deq.report.margins import share_bar
 from ntk_deq.verify.results import Condition, Rate, Start, TrainingRecord
 

@@ -12,8 +12,7 @@ from ntk_deq.report.jsonl import result_to_dict
 from ntk_deq.report.runs import starts_view
 from ntk_deq.verify.results import Verdict
 from ntk_deq.verify.runner import Options, judge
-from ntk_deq.verify.training.aims import aims_of, shared_out
-from ntk_deq.verify.training.choose import choose_constants
+from ntk_deq.verify.training.choose import aims_of, choose_constants, shared_out
 
 FILE = """
 suite: t

@@ -126,7 +126,9 @@ def _proven(problem: Problem, numbers: list[arb], contacts: list[Contact]) -> Mi
     numbers = _at_plain(problem, numbers, contacts)
     at = At(problem, problem.valued(numbers))
     contacts = [_with_ties(at, contact) for contact in contacts]
-    contacts, off = _reached(at, [contact for contact in contacts if _legal(at, contact)], problem.size)
+    contacts, off = _reached(
+        at, [contact for contact in contacts if slack(at.node(contact.node), contact) >= 0], problem.size
+    )
     if off > 0:
         at = At(problem, problem.valued(numbers, off))
     slope, leaves = at.slope(contacts)
@@ -188,12 +190,6 @@ def local_minimum(problem: Problem, guess: Tensor) -> Value | None:
     except (NoRuleError, UndifferentiableError, OutsideClaimError):
         pass
     return None
-
-
-def _legal(at: At, contact: Contact) -> bool:
-    """Whether slopes are between those on the two sides; of an extreme the first makes up for the others."""
-    node = at.node(contact.node)
-    return bool(slack(node, contact) >= 0)
 
 
 def in_set(problem: Problem, at: At, contacts: Sequence[Contact]) -> bool:

@@ -153,7 +153,7 @@ EQUILIBRIUM, VARIABLE, STATE, CONSTANT, SQUARED_LENGTH, MINIMUM, MINIMISER = (
 )
 """What nodes do besides the operators and functions of the language."""
 
-ONE = Scalar(arb(1), 1.0)
+ONE, _TWO = Scalar(arb(1), 1.0), Scalar(arb(2), 2.0)
 
 
 @dataclass(eq=False)
@@ -233,23 +233,6 @@ def folded(root: Node, known: dict[int, T], rule: Callable[[Node], T]) -> T:
 Rule = Callable[[Node, Cotangent, int, Notes], Cotangent]
 
 
-def _negate(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
-    return minus(cot)
-
-
-def _add(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
-    return cot
-
-
-def _subtract(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
-    return minus(cot) if place == 1 else cot
-
-
-def _transpose(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
-    rows, cols = node.args[0].shape
-    return transposed(cot, (cols, rows))
-
-
 def transposed_value(node: Node) -> Matrix:
     """Return the transpose of a matrix node's value."""
     return ar.to_matrix(ar.transpose(node.value))
@@ -307,19 +290,14 @@ def _power(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
     return scaled(ar.to_scalar(ar.multiply(slope, node.value, notes)), cot)
 
 
-def _squared_length(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
-    """Pass y = fro(A)^2: 2 c A."""
-    return outer(scaled(Scalar(arb(2), 2.0), cot), node.args[0].matrix())
-
-
 OPERATOR_RULES: dict[str, Rule] = {
-    str(Kind.NEGATE): _negate,
-    str(Kind.ADD): _add,
-    str(Kind.SUBTRACT): _subtract,
+    str(Kind.NEGATE): lambda node, cot, place, notes: minus(cot),
+    str(Kind.ADD): lambda node, cot, place, notes: cot,
+    str(Kind.SUBTRACT): lambda node, cot, place, notes: minus(cot) if place == 1 else cot,
     str(Kind.MULTIPLY): _multiply,
     str(Kind.DIVIDE): _divide,
     str(Kind.POWER): _power,
-    str(Kind.TRANSPOSE): _transpose,
-    SQUARED_LENGTH: _squared_length,
-    MINIMUM: _add,
+    str(Kind.TRANSPOSE): lambda node, cot, place, notes: transposed(cot, node.args[0].shape[::-1]),
+    SQUARED_LENGTH: lambda node, cot, place, notes: outer(scaled(_TWO, cot), node.args[0].matrix()),
+    MINIMUM: lambda node, cot, place, notes: cot,
 }
