@@ -342,10 +342,10 @@ class Trajectory:
 
     run: TrainingRun
     points: tuple[Point, ...]
-    step: Scalar | None
-    losses: tuple[arb, ...]
-    certified: bool
-    seconds: float
+    step: Scalar | None = None
+    losses: tuple[arb, ...] = ()
+    certified: bool = True
+    seconds: float = 0.0
     end: End = KNOWN
     end_error: float = 0.0
     resting: bool = False
