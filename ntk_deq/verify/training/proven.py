@@ -21,7 +21,6 @@ from ntk_deq.certified.precise import PreciseMatrix
 from ntk_deq.certified.rounding import add_up, fro_up, multiply_up, unit_roundoff
 from ntk_deq.certified.structured import densified
 from ntk_deq.dynamics.field import GradientField
-from ntk_deq.dynamics.proven import CertifiedDescent
 from ntk_deq.dynamics.proven.descent import certified_descent, together
 from ntk_deq.dynamics.record import RunStatus, TrainingRun
 from ntk_deq.equilibrium.slopes import RELU
@@ -106,7 +105,11 @@ def proven_window(trainee: Trainee, env: Environment, *, step: Scalar, ats: Sequ
     known = [at for at in ats if at in done.iterates]
     reason = "" if done.complete else f"the proof stops at step {done.steps}: {done.reason}"
     bounds = done.losses[: len(path.lengths)]
-    return Proven(_points(done, path, known), _losses(bounds, known), reason, bounds)
+    radii = [{name: float(errors[at]) for name, errors in done.errors.items()} for at in known]
+    points = tuple(
+        Point(at, done.iterates[at], radius, path.lengths[at]) for at, radius in zip(known, radii, strict=True)
+    )
+    return Proven(points, _losses(bounds, known), reason, bounds)
 
 
 MOST_BY_HESSIANS, MOST_NUMBERS_BY_HESSIANS = 64, 48
@@ -222,18 +225,6 @@ class _Path:
             slack = (error + off + rounding + 1e-12 * length) * (1 + 1e-12)
             self.lengths.append(self.lengths[-1] + sc.with_radius(length, slack))
         self.last = values, error
-
-
-def _points(done: CertifiedDescent, path: _Path, ats: Sequence[int]) -> tuple[Point, ...]:
-    return tuple(
-        Point(
-            at,
-            done.iterates[at],
-            {name: float(errors[at]) for name, errors in done.errors.items()},
-            path.lengths[at],
-        )
-        for at in ats
-    )
 
 
 def _losses(bounds: Tensor, ats: Sequence[int]) -> tuple[arb, ...]:
