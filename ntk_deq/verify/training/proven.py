@@ -20,7 +20,6 @@ from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.precise import PreciseMatrix
 from ntk_deq.certified.rounding import add_up, fro_up, multiply_up, unit_roundoff
 from ntk_deq.certified.structured import densified
-from ntk_deq.dynamics.field import GradientField
 from ntk_deq.dynamics.proven.descent import certified_descent, together
 from ntk_deq.dynamics.record import RunStatus, TrainingRun
 from ntk_deq.equilibrium.slopes import RELU
@@ -36,7 +35,7 @@ from ntk_deq.language.parser import parse
 from ntk_deq.language.run import LOSS, Run
 from ntk_deq.language.tree import Expr
 from ntk_deq.systems.model import EquilibriumModel, SingleLayer, output_loss
-from ntk_deq.verify.training import SOLVER_TOLERANCE, Point, Trainee, descended, loss_gradient, placed
+from ntk_deq.verify.training import Point, Trainee, descended, loss_gradient, placed
 
 MOST_STEPS = 2000
 """Steps of a window that are proven: some 200 a second at N = 4, m = 16."""
@@ -249,8 +248,7 @@ def is_still(trainee: Trainee) -> bool:
     Args:
         trainee: What is trained.
     """
-    field = GradientField(trainee.model, trainee.X, trainee.y, rtol=SOLVER_TOLERANCE)
-    point = field.at(trainee.model.parameters(), 0.0)
+    point = trainee.gradients.at(trainee.model.parameters(), 0.0)
     return point.loss_value != 0 and not any(bool(gradient.any()) for gradient in point.gradients.values())
 
 
