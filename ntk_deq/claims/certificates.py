@@ -14,7 +14,7 @@ from ntk_deq.language.format import format_expr
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.parser import parse
 from ntk_deq.language.ranges import Ranges
-from ntk_deq.language.tree import Expr, Kind, names_in
+from ntk_deq.language.tree import Expr, Kind, names_in, reached
 
 _BEYOND = {Parameter.STATE, Parameter.VARIABLE}
 _NOWHERE = (0, 0)
@@ -94,12 +94,7 @@ def _factors(expr: Expr) -> list[str]:
 
 def _behind(expr: Expr, definitions: Mapping[str, Expr]) -> set[str]:
     """Return the names that a formula rests on, directly or through definitions."""
-    behind, waiting = set[str](), [expr]
-    while waiting:
-        new = names_in(waiting.pop()) - behind
-        behind |= new
-        waiting += [definitions[name] for name in new if name in definitions]
-    return behind
+    return reached(names_in(expr), lambda name: names_in(definitions[name]) if name in definitions else ())
 
 
 def _of_the_model(image: Expr, definitions: Mapping[str, Expr]) -> str | None:

@@ -18,7 +18,7 @@ from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.parser import parse
 from ntk_deq.language.run import RUN_KINDS
-from ntk_deq.language.tree import Expr, Formula, Kind, names_in
+from ntk_deq.language.tree import Expr, Formula, Kind, reached
 from ntk_deq.language.types import ONE, SCALAR
 
 Fault = tuple[tuple[str, ...], str]
@@ -146,12 +146,11 @@ def existence_faults(
 
 def _reached(formula: Formula, let: Mapping[str, Formula]) -> set[str]:
     """Return every name that a formula uses, directly or through definitions and the entries of recursions."""
-    found, queue = set[str](), [formula]
-    while queue:
-        for name in names_in(queue.pop().expr) - found:
-            found.add(name)
-            queue += [own for key, own in let.items() if key == name or key.startswith(f"{name}[")]
-    return found
+
+    def behind(name: str) -> set[str]:
+        return set().union(*(own.names for key, own in let.items() if key == name or key.startswith(f"{name}[")))
+
+    return reached(formula.names, behind)
 
 
 def uniform_names(uniform: bool | list[str], settings: Iterable[Setting], given: Mapping[str, Free]) -> frozenset[str]:
@@ -278,7 +277,7 @@ def _written(expr: Expr, taken: Container[str], known: dict[str, Free]) -> Expr:
     if expr.kind is not Kind.COMPARE:
         if _is_order(expr) or (expr.kind is Kind.NOT and any(map(_is_order, expr.walk()))):
             raise _misplaced(expr)
-        return replace(expr, args=tuple(_written(arg, taken, known) for arg in expr.args)) if expr.args else expr
+        return expr.mapped(lambda part: _written(part, taken, known))
     sides = list(expr.args)
     for place, side in enumerate(expr.args):
         if not _is_order(side):

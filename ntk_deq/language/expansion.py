@@ -56,7 +56,8 @@ def substituted(expr: Expr, values: Mapping[str, Expr], span: Span | None = None
         'sum((v*l){l_} for l_ in 1..n)'
     """
     if expr.kind is Kind.NAME:
-        return values.get(expr.name, replace(expr, span=span or expr.span))
+        named = values.get(expr.name)
+        return named if named is not None else replace(expr, span=span or expr.span)
     outer = values
     names, body = expr.names, expr.args[:1]
     if expr.kind is Kind.FUNCTION or expr.kind in QUANTIFIERS or expr.kind in RANGED:
@@ -76,8 +77,8 @@ def substituted(expr: Expr, values: Mapping[str, Expr], span: Span | None = None
             *(substituted(part, outer, span) for part in expr.args[len(body) :]),
         )
         return replace(expr, args=args, names=names, span=span or expr.span)
-    args = tuple(substituted(part, values, span) for part in expr.args)
-    return replace(expr, args=args, span=span or expr.span)
+    expr = expr.mapped(lambda part: substituted(part, values, span))
+    return expr if span is None or span == expr.span else replace(expr, span=span)
 
 
 def unused_name(name: str, used: set[str]) -> str:
