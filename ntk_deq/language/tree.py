@@ -121,13 +121,13 @@ class Expr:
     value: Fraction | None = None
     type: Type | None = None
 
-    def mapped(self, change: Callable[[Expr], Expr]) -> Expr:
-        """Return this node with every part changed, or itself where no part is another one."""
+    def mapped(self, change: Callable[[Expr], Expr], span: Span | None = None) -> Expr:
+        """Return this node with every part changed, perhaps at another place, or itself where all is as it was."""
         args = tuple(map(change, self.args))
-        if all(map(is_, args, self.args)):
+        if (span is None or span == self.span) and all(map(is_, args, self.args)):
             return self
         # What `replace` does, in a third of its time.
-        return Expr(self.kind, self.span, args, self.name, self.names, self.operators, self.value, self.type)
+        return Expr(self.kind, span or self.span, args, self.name, self.names, self.operators, self.value, self.type)
 
     def walk(self) -> Iterator[Expr]:
         """Yield this node and every node below it, parents first."""
