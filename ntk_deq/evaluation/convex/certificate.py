@@ -27,11 +27,10 @@ from ntk_deq.evaluation.convex import excess, met
 from ntk_deq.evaluation.convex.curvature import curvatures, extreme_curvatures, jacobian, terms
 from ntk_deq.evaluation.convex.newton import SNAP, approached, polished
 from ntk_deq.evaluation.convex.points import At, Contact, Problem, Value, entries_of, floats_of, numbers_of, slack
-from ntk_deq.evaluation.derivatives import MINIMUM, Node, reachable
+from ntk_deq.evaluation.derivatives import MINIMUM, Node, NoRuleError, reachable
 from ntk_deq.evaluation.derivatives.gradient import EXTREMES, Operations, gradient, is_length
 from ntk_deq.evaluation.environment import OutsideClaimError
 from ntk_deq.evaluation.floats import UndifferentiableError
-from ntk_deq.evaluation.functions.slopes import NoRuleError
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.functions import entrywise_of
 from ntk_deq.language.tree import Kind
@@ -126,7 +125,9 @@ def _proven(problem: Problem, numbers: list[arb], contacts: list[Contact]) -> Mi
     numbers = _at_plain(problem, numbers, contacts)
     at = At(problem, problem.valued(numbers))
     contacts = [_with_ties(at, contact) for contact in contacts]
-    contacts, off = _reached(at, [contact for contact in contacts if _legal(at, contact)], problem.size)
+    contacts, off = _reached(
+        at, [contact for contact in contacts if slack(at.node(contact.node), contact) >= 0], problem.size
+    )
     if off > 0:
         at = At(problem, problem.valued(numbers, off))
     slope, leaves = at.slope(contacts)
@@ -188,12 +189,6 @@ def local_minimum(problem: Problem, guess: Tensor) -> Value | None:
     except (NoRuleError, UndifferentiableError, OutsideClaimError):
         pass
     return None
-
-
-def _legal(at: At, contact: Contact) -> bool:
-    """Whether slopes are between those on the two sides; of an extreme the first makes up for the others."""
-    node = at.node(contact.node)
-    return bool(slack(node, contact) >= 0)
 
 
 def in_set(problem: Problem, at: At, contacts: Sequence[Contact]) -> bool:

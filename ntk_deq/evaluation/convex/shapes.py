@@ -175,13 +175,8 @@ def _negated(shape: Shape) -> Shape:
 
 
 def _sum(shapes: list[Shape]) -> Shape:
-    return Shape(
-        all(s.convex for s in shapes),
-        all(s.concave for s in shapes),
-        _most(shapes),
-        all(s.exponential for s in shapes),
-        shapes[0].range + shapes[1].range,
-    )
+    exponential = all(s.exponential for s in shapes)
+    return replace(_joined(shapes), exponential=exponential, range=shapes[0].range + shapes[1].range)
 
 
 def _joined(shapes: list[Shape]) -> Shape:

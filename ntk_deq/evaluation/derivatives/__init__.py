@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import TypeVar
 
 import torch
-from flint import arb
+from flint import arb, arb_mat
 from torch import Tensor
 
 from ntk_deq import certified as ct
@@ -24,6 +24,7 @@ from ntk_deq.certified.precise import PreciseMatrix, as_ball
 from ntk_deq.certified.precise.matrix import from_rows
 from ntk_deq.certified.rounding import multiply_up, root_up
 from ntk_deq.certified.structured import densified
+from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.environment import Notes
 from ntk_deq.evaluation.quantity import Matrix, Scalar
@@ -153,7 +154,7 @@ EQUILIBRIUM, VARIABLE, STATE, CONSTANT, SQUARED_LENGTH, MINIMUM, MINIMISER = (
 )
 """What nodes do besides the operators and functions of the language."""
 
-ONE = Scalar(arb(1), 1.0)
+ONE, _TWO = Scalar(arb(1), 1.0), Scalar(arb(2), 2.0)
 
 
 @dataclass(eq=False)
@@ -230,24 +231,46 @@ def folded(root: Node, known: dict[int, T], rule: Callable[[Node], T]) -> T:
     return known[root.number]
 
 
+@dataclass(frozen=True)
+class Signs:
+    """Where the entries of a quantity are above, below or at zero for certain."""
+
+    above: Tensor
+    below: Tensor
+    zero: Tensor
+
+
+def signs_of(node: Node) -> Signs:
+    """Return what is certain of the signs of a node's entries."""
+    ball = PreciseMatrix(arb_mat([[node.value.ball]])) if isinstance(node.value, Scalar) else node.dense()
+    if isinstance(ball, PreciseMatrix):
+        found = [torch.tensor([bool(test(x)) for x in ball.flat]).reshape(ball.shape) for test in _TESTS]
+        return Signs(*found)
+    if not isinstance(ball, ct.Ball) or not ball.is_finite:
+        nowhere = torch.zeros(node.shape, dtype=torch.bool)
+        return Signs(nowhere, nowhere, nowhere)
+    centre = ball.work.cpu()
+    return Signs(centre > ball.radius, centre < -ball.radius, (centre == 0) & (ball.radius == 0))
+
+
+_TESTS = (lambda x: x > 0, lambda x: x < 0, lambda x: x == 0)
+
+
+class NoRuleError(NtkDeqError):
+    """A derivative that no rule certifies.
+
+    Attributes:
+        operation: The function.
+        reason: Why.
+    """
+
+    def __init__(self, operation: str, reason: str) -> None:
+        super().__init__(f"{operation}: {reason}")
+        self.operation = operation
+        self.reason = reason
+
+
 Rule = Callable[[Node, Cotangent, int, Notes], Cotangent]
-
-
-def _negate(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
-    return minus(cot)
-
-
-def _add(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
-    return cot
-
-
-def _subtract(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
-    return minus(cot) if place == 1 else cot
-
-
-def _transpose(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
-    rows, cols = node.args[0].shape
-    return transposed(cot, (cols, rows))
 
 
 def transposed_value(node: Node) -> Matrix:
@@ -307,19 +330,14 @@ def _power(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
     return scaled(ar.to_scalar(ar.multiply(slope, node.value, notes)), cot)
 
 
-def _squared_length(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
-    """Pass y = fro(A)^2: 2 c A."""
-    return outer(scaled(Scalar(arb(2), 2.0), cot), node.args[0].matrix())
-
-
 OPERATOR_RULES: dict[str, Rule] = {
-    str(Kind.NEGATE): _negate,
-    str(Kind.ADD): _add,
-    str(Kind.SUBTRACT): _subtract,
+    str(Kind.NEGATE): lambda node, cot, place, notes: minus(cot),
+    str(Kind.ADD): lambda node, cot, place, notes: cot,
+    str(Kind.SUBTRACT): lambda node, cot, place, notes: minus(cot) if place == 1 else cot,
     str(Kind.MULTIPLY): _multiply,
     str(Kind.DIVIDE): _divide,
     str(Kind.POWER): _power,
-    str(Kind.TRANSPOSE): _transpose,
-    SQUARED_LENGTH: _squared_length,
-    MINIMUM: _add,
+    str(Kind.TRANSPOSE): lambda node, cot, place, notes: transposed(cot, node.args[0].shape[::-1]),
+    SQUARED_LENGTH: lambda node, cot, place, notes: outer(scaled(_TWO, cot), node.args[0].matrix()),
+    MINIMUM: lambda node, cot, place, notes: cot,
 }

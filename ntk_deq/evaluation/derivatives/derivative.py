@@ -16,12 +16,13 @@ from torch import Tensor
 from ntk_deq import certified as ct
 from ntk_deq.certified.arithmetic import enclose
 from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, root_up
+from ntk_deq.certified.structured import require_room
 from ntk_deq.errors import EquilibriumError, LimitError
 from ntk_deq.evaluation.balls import bound, evaluate
 from ntk_deq.evaluation.convex.newton import moved
 from ntk_deq.evaluation.convex.operators import extreme, least
-from ntk_deq.evaluation.derivatives import Cotangent, Node, reachable, rearranged_ball
-from ntk_deq.evaluation.derivatives.kinks import EXTREMES, Kinks, is_repeated, moves_freely
+from ntk_deq.evaluation.derivatives import Cotangent, Node, NoRuleError, reachable, rearranged_ball
+from ntk_deq.evaluation.derivatives.kinks import Kinks, moves_freely
 from ntk_deq.evaluation.derivatives.reverse import Reverse, state_quotients
 from ntk_deq.evaluation.derivatives.tape import Tape
 from ntk_deq.evaluation.environment import Environment, Providers
@@ -29,8 +30,7 @@ from ntk_deq.evaluation.equilibria import equilibrium_ball, iterate_ball, map_on
 from ntk_deq.evaluation.existence import existence
 from ntk_deq.evaluation.floats import TensorNames, tensor_value
 from ntk_deq.evaluation.functions import vec
-from ntk_deq.evaluation.functions.balls import guard_entries
-from ntk_deq.evaluation.functions.slopes import NoRuleError
+from ntk_deq.evaluation.functions.spectra import EXTREMES, is_repeated
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.tree import Expr, Kind, Span
 
@@ -56,10 +56,16 @@ def estimated_derivative(
         UndifferentiableError: f has a part that this route does not know.
         OutsideClaimError: Floats cannot tell whether there is a derivative.
     """
-    names = _in_double(_around_equilibrium(env))
+    names = _around_equilibrium(env)
     numbers: dict[str, float] = {**names.sizes, **indices}
-    names = dataclasses.replace(names, sizes=numbers)
-    radii = {key: _radius(v) for key, v in env.variables.items()}
+    names = dataclasses.replace(
+        names,
+        variables={key: value.double() for key, value in names.variables.items()},
+        like=names.like.double(),
+        guess=None if names.guess is None else names.guess.double(),
+        sizes=numbers,
+    )
+    radii = {key: ct.radius(v.ball) if isinstance(v, Scalar) else v.ball.radius for key, v in env.variables.items()}
     try:
         value = differentiate(kind, inner, name, names)
         spread = _spread(kind, inner, name, names, value, radii)
@@ -75,16 +81,6 @@ def estimated_derivative(
     if value.ndim == 0:
         return Scalar(ct.with_radius(float(value), radius), scale)
     return Matrix(enclose(value, radius, ct.ball(env.like)), scale)
-
-
-def _in_double(names: TensorNames) -> TensorNames:
-    guess = None if names.guess is None else names.guess.double()
-    variables = {key: value.double() for key, value in names.variables.items()}
-    return dataclasses.replace(names, variables=variables, like=names.like.double(), guess=guess)
-
-
-def _radius(value: Scalar | Matrix) -> float:
-    return ct.radius(value.ball) if isinstance(value, Scalar) else value.ball.radius
 
 
 def _around_equilibrium(env: Environment) -> TensorNames:
@@ -107,7 +103,7 @@ def differentiate(kind: str, inner: Expr, name: str, names: TensorNames) -> Tens
     if kind == "grad":
         return torch.func.grad(lambda x: function(x).reshape(()))(origin)
     rows = _vec_or_scalar(function(origin)).numel()
-    guard_entries(rows, origin.numel(), "A Jacobian")
+    require_room(rows, origin.numel(), "A Jacobian")
     columns = torch.func.jacrev(lambda v: _vec_or_scalar(function(_unvec(v, origin))).reshape(-1))(
         _vec_or_scalar(origin).reshape(-1)
     )
@@ -253,7 +249,7 @@ class Derivatives:
     def _jacobian(self, root: Node, target: Node) -> Matrix:
         (rows, cols), (high, wide) = root.shape, target.shape
         count, entries = rows * cols, high * wide
-        guard_entries(count, entries, "A Jacobian")
+        require_room(count, entries, "A Jacobian")
         like = self._env.like
         if target.number not in root.depends:
             return self._zeros((count, entries))
