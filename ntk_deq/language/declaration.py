@@ -13,16 +13,17 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from importlib import resources
+from typing import Any
 
 from ntk_deq.errors import ArgumentError, Position, nearest_name
 from ntk_deq.files.yaml import plain, read_text
-from ntk_deq.language.domain import DISTRIBUTIONS, Free
+from ntk_deq.language.domain import DISTRIBUTIONS, Free, scalar_names
 from ntk_deq.language.families import Family, defined, size_of
 from ntk_deq.language.function_domains import FunctionDomain
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.parser import KEYWORDS
 from ntk_deq.language.tree import Expr, Formula
-from ntk_deq.language.types import SCALAR, Reach, SizeRange, Type, matrix
+from ntk_deq.language.types import SCALAR, Reach, SizeRange, Type, matrix, shape_type
 
 
 class Role(StrEnum):
@@ -330,16 +331,28 @@ class Setting:
         """The variables that range over domains and those that are drawn, by name."""
         return {**self.free, **self.draws}
 
+    @property
+    def drawing(self) -> set[str]:
+        """Names of scalars on which draws depend."""
+        return {node.name for draw in self.draws.values() for node in scalar_names(draw.distribution)}
+
     def families(self) -> dict[str, Family]:
         """Return the variables and sizes that have members, by name."""
         reaches = {name: size.over for name, size in self.sizes.items()}
         reaches |= {name: variable.over for name, variable in self.variables.items()}
         return {name: Family(reach.letter, (reach,)) for name, reach in reaches.items() if reach is not None}
 
+    @cached_property
+    def known(self) -> dict[str, Any]:
+        """What is worked out of it once, by name."""
+        return {}
+
     def variable_types(self) -> dict[str, Type]:
         """Return the type of every variable by name (images included when they provide it)."""
-        from ntk_deq.language.types import shape_type
+        return dict(self._variable_types)
 
+    @cached_property
+    def _variable_types(self) -> dict[str, Type]:
         types = {name: v.type for name, v in self.free.items()}
         types.update({name: v.type for name, v in self.draws.items()})
         if self.model is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import partial
 
 from ntk_deq.language.calls import (
     Parameter,
@@ -21,6 +22,7 @@ from ntk_deq.language.record import (
     Product,
     always,
     extreme,
+    lacking,
     sum_of_products,
     total,
 )
@@ -35,6 +37,9 @@ _TURNED_OR_SIGNED = frozenset({Change.SIGN, Change.TRANSPOSE})
 _TURNED_OR_SWAPPED = frozenset({Change.TRANSPOSE, Change.ORDER})
 
 
+_UNUSED = "what lies below it is not used"
+
+
 def _indexed(letter: str, index: str) -> str:
     return applied(tag("msub", mi(letter), mi(index)))
 
@@ -43,61 +48,61 @@ def _norm(index: str) -> str:
     return tag("msub", fenced("{}", "‖", "‖"), index)
 
 
+_of_matrix = partial(Function, group="Norms and spectra", parameters=(_P.MATRIX,), result=scalar_shape)
+_of_square = partial(_of_matrix, parameters=(_P.SQUARE,))
+_of_entries = partial(_of_matrix, group="Numbers of a matrix")
+
+
 TO_NUMBERS = (
-    Function(
-        "trace",
-        "Numbers of a matrix",
-        (_P.SQUARE,),
-        "Sum of the diagonal.",
-        scalar_shape,
+    _of_entries(
+        name="trace",
+        parameters=(_P.SQUARE,),
+        summary="Sum of the diagonal.",
         degree=Degree.LINEAR,
         blind=_TURNED_OR_SWAPPED,
         mathml=word("tr"),
         numpy="np.trace({})",
+        lacks=lacking("values above mutant"),
     ),
-    Function(
-        "det",
-        "Numbers of a matrix",
-        (_P.SQUARE,),
-        "Determinant.",
-        scalar_shape,
+    _of_entries(
+        name="det",
+        parameters=(_P.SQUARE,),
+        summary="Determinant.",
         smooth=True,
         blind=_TURNED_OR_SWAPPED,
         differential="Y*trace(inv(X)*D)",
         numpy="np.linalg.det({})",
+        lacks=lacking("values above mutant mathml"),
     ),
-    Function(
-        "sum",
-        "Numbers of a matrix",
-        (_P.MATRIX,),
-        "Sum of all entries.",
-        scalar_shape,
+    _of_entries(
+        name="sum",
+        summary="Sum of all entries.",
         degree=Degree.LINEAR,
         blind=_TURNED_OR_SWAPPED,
         values=total,
         mathml=word("∑"),
         numpy="np.sum({})",
         of_number="",
+        lacks=lacking("above mutant"),
     ),
-    Function(
-        "dot",
-        "Numbers of a matrix",
-        (_P.MATRIX, _P.MATRIX),
-        "Inner product of two vectors, or of two matrices of one shape: trace(A'*B).",
-        same_shapes_scalar,
+    _of_entries(
+        name="dot",
+        parameters=(_P.MATRIX, _P.MATRIX),
+        summary="Inner product of two vectors, or of two matrices of one shape: trace(A'*B).",
+        result=same_shapes_scalar,
         degree=Degree.BILINEAR,
         commutes=True,
         product=Product.INNER,
         values=sum_of_products,
         mathml=fenced("{}", "⟨", "⟩"),
         numpy="np.sum({:f} * {:s})",
+        lacks=lacking("above mutant"),
     ),
-    Function(
-        "max",
-        "Numbers of a matrix",
-        (_P.VALUE,),
-        "Largest of several scalars, or of a matrix's entries.",
-        extreme_shape,
+    _of_entries(
+        name="max",
+        parameters=(_P.VALUE,),
+        summary="Largest of several scalars, or of a matrix's entries.",
+        result=extreme_shape,
         repeats=True,
         values=extreme(max),
         above=frozenset({"min"}),
@@ -107,13 +112,13 @@ TO_NUMBERS = (
         numpy="np.max({})",
         of_number="",
         grows=True,
+        lacks=lacking("mathml"),
     ),
-    Function(
-        "min",
-        "Numbers of a matrix",
-        (_P.VALUE,),
-        "Smallest of several scalars, or of a matrix's entries.",
-        extreme_shape,
+    _of_entries(
+        name="min",
+        parameters=(_P.VALUE,),
+        summary="Smallest of several scalars, or of a matrix's entries.",
+        result=extreme_shape,
         repeats=True,
         values=extreme(min),
         mutant=("extreme", "max"),
@@ -122,13 +127,12 @@ TO_NUMBERS = (
         numpy="np.min({})",
         of_number="",
         grows=True,
+        lacks=lacking("above mathml"),
     ),
-    Function(
-        "norm",
-        "Norms and spectra",
-        (_P.VALUE,),
-        "Spectral norm of a matrix, Euclidean norm of a vector, absolute value of a scalar.",
-        scalar_shape,
+    _of_matrix(
+        name="norm",
+        parameters=(_P.VALUE,),
+        summary="Spectral norm of a matrix, Euclidean norm of a vector, absolute value of a scalar.",
         blind=_ANY,
         values=always(NOT_NEGATIVE),
         above=frozenset({"lambda_max", "lambda_min", "rho", "sigma_max", "sigma_min"}),
@@ -138,12 +142,9 @@ TO_NUMBERS = (
         of_number="abs",
         length=Length.VECTOR,
     ),
-    Function(
-        "fro",
-        "Norms and spectra",
-        (_P.MATRIX,),
-        "Frobenius norm.",
-        scalar_shape,
+    _of_matrix(
+        name="fro",
+        summary="Frobenius norm.",
         blind=_ANY,
         values=always(NOT_NEGATIVE),
         above=frozenset({"lambda_max", "lambda_min", "norm", "rho", "sigma_max", "sigma_min"}),
@@ -154,47 +155,38 @@ TO_NUMBERS = (
         of_vector="norm",
         length=Length.MATRIX,
     ),
-    Function(
-        "norm1",
-        "Norms and spectra",
-        (_P.MATRIX,),
-        "Largest absolute column sum.",
-        scalar_shape,
+    _of_matrix(
+        name="norm1",
+        summary="Largest absolute column sum.",
         blind=frozenset({_C.SIGN}),
         values=always(NOT_NEGATIVE),
         mathml=_norm(mn("1")),
         numpy="np.linalg.norm({}, 1)",
+        lacks=lacking("mutant", above=_UNUSED),
     ),
-    Function(
-        "norminf",
-        "Norms and spectra",
-        (_P.MATRIX,),
-        "Largest absolute row sum.",
-        scalar_shape,
+    _of_matrix(
+        name="norminf",
+        summary="Largest absolute row sum.",
         blind=frozenset({_C.SIGN}),
         values=always(NOT_NEGATIVE),
         mathml=_norm(mi("∞")),
         numpy="np.linalg.norm({}, np.inf)",
+        lacks=lacking("mutant", above=_UNUSED),
     ),
-    Function(
-        "sigma_min",
-        "Norms and spectra",
-        (_P.MATRIX,),
-        "The min(rows, columns)-th singular value.",
-        scalar_shape,
+    _of_matrix(
+        name="sigma_min",
+        summary="The min(rows, columns)-th singular value.",
         blind=_ANY,
         values=always(NOT_NEGATIVE),
         mutant=("spectral", "sigma_max"),
         mathml=_indexed("σ", "min"),
         numpy="np.linalg.svd({}, compute_uv=False)[-1]",
         of_vector="norm",
+        lacks=lacking("above"),
     ),
-    Function(
-        "sigma_max",
-        "Norms and spectra",
-        (_P.MATRIX,),
-        "Largest singular value.",
-        scalar_shape,
+    _of_matrix(
+        name="sigma_max",
+        summary="Largest singular value.",
         blind=_ANY,
         values=always(NOT_NEGATIVE),
         above=frozenset({"norm", "rho", "sigma_min"}),
@@ -203,60 +195,49 @@ TO_NUMBERS = (
         numpy="np.linalg.svd({}, compute_uv=False)[0]",
         of_vector="norm",
     ),
-    Function(
-        "cond",
-        "Norms and spectra",
-        (_P.MATRIX,),
-        "Largest over smallest singular value.",
-        scalar_shape,
+    _of_matrix(
+        name="cond",
+        summary="Largest over smallest singular value.",
         blind=_ANY,
         values=always(Range(low=Fraction(1))),
         partial=True,
         numpy="np.linalg.cond({})",
+        lacks=lacking("mutant mathml", above=_UNUSED),
     ),
-    Function(
-        "lambda_min",
-        "Norms and spectra",
-        (_P.SQUARE,),
-        "Smallest real part of an eigenvalue.",
-        scalar_shape,
+    _of_square(
+        name="lambda_min",
+        summary="Smallest real part of an eigenvalue.",
         blind=_TURNED,
         mutant=("spectral", "lambda_max"),
         mathml=_indexed("λ", "min"),
         eigenvalue=0,
         numpy="np.min(np.linalg.eigvals({}).real)",
+        lacks=lacking("values above"),
     ),
-    Function(
-        "lambda_max",
-        "Norms and spectra",
-        (_P.SQUARE,),
-        "Largest real part of an eigenvalue.",
-        scalar_shape,
+    _of_square(
+        name="lambda_max",
+        summary="Largest real part of an eigenvalue.",
         blind=_TURNED,
         above=frozenset({"lambda_min"}),
         mutant=("spectral", "lambda_min"),
         mathml=_indexed("λ", "max"),
         eigenvalue=-1,
         numpy="np.max(np.linalg.eigvals({}).real)",
+        lacks=lacking("values"),
     ),
-    Function(
-        "rho",
-        "Norms and spectra",
-        (_P.SQUARE,),
-        "Spectral radius: largest modulus of an eigenvalue.",
-        scalar_shape,
+    _of_square(
+        name="rho",
+        summary="Spectral radius: largest modulus of an eigenvalue.",
         blind=_TURNED_OR_SIGNED,
         values=always(NOT_NEGATIVE),
         above=frozenset({"lambda_max", "lambda_min"}),
         mathml=word("ρ"),
         numpy="np.max(np.abs(np.linalg.eigvals({})))",
+        lacks=lacking("mutant"),
     ),
-    Function(
-        "nuclear",
-        "Norms and spectra",
-        (_P.MATRIX,),
-        "Nuclear norm: sum of the singular values.",
-        scalar_shape,
+    _of_matrix(
+        name="nuclear",
+        summary="Nuclear norm: sum of the singular values.",
         blind=_ANY,
         values=always(NOT_NEGATIVE),
         above=frozenset({"fro", "lambda_max", "lambda_min", "norm", "rho", "sigma_max", "sigma_min"}),
@@ -264,27 +245,23 @@ TO_NUMBERS = (
         mathml=_norm(mo("∗")),
         numpy="np.linalg.norm({}, 'nuc')",
     ),
-    Function(
-        "rank",
-        "Norms and spectra",
-        (_P.MATRIX,),
-        "Rank; open where a singular value may be zero and may not.",
-        scalar_shape,
+    _of_matrix(
+        name="rank",
+        summary="Rank; open where a singular value may be zero and may not.",
         blind=_ANY,
         values=always(NOT_NEGATIVE),
         numpy="np.linalg.matrix_rank({})",
+        lacks=lacking("mutant mathml", above=_UNUSED),
     ),
-    Function(
-        "lambda_sym",
-        "Norms and spectra",
-        (_P.SQUARE,),
-        "Smallest eigenvalue of a symmetric matrix; of any other matrix it is not defined.",
-        scalar_shape,
+    _of_square(
+        name="lambda_sym",
+        summary="Smallest eigenvalue of a symmetric matrix; of any other matrix it is not defined.",
         blind=_TURNED_OR_SWAPPED,
         of_symmetric=True,
         partial=True,
         mathml=_indexed("λ", "min"),
         numpy="np.linalg.eigvalsh({})[0]",
+        lacks=lacking("values mutant", above=_UNUSED),
     ),
     Function(
         "psd",
@@ -293,6 +270,7 @@ TO_NUMBERS = (
         "States that a matrix is symmetric with no negative eigenvalue, short for `lambda_sym(A) >= 0`.",
         statement_shape,
         stands_for=("lambda_sym", ">="),
+        lacks=dict.fromkeys(("values", "above", "mutant", "mathml", "numpy"), "what it is short for has it"),
     ),
 )
 """Functions that take a matrix, or two, to a number; and what they say of it."""

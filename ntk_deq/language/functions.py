@@ -1,17 +1,14 @@
 """The functions of the claim language: one record for each, which says what is true of it wherever it is asked for.
 
 The records of functions of matrices, of derivatives and of the model are here. Those of functions of one number, which
-act on a matrix entry by entry, are in `activation_functions` and `number_functions`; what computes these are twins in
-`ntk_deq.evaluation.functions.entrywise`. Functions from a matrix to a number are in `functionals`, pieces in `pieces`.
-
-The records of the functions of matrices, of derivatives and of the model; see `ntk_deq.language.functions`.
+act on a matrix entry by entry, are in `number_functions`, functions from a matrix to a number in `functionals`, pieces
+in `pieces`. What computes them are their twins in `ntk_deq.evaluation.functions`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from ntk_deq.language.activation_functions import ACTIVATIONS, WITH_A_PARAMETER
 from ntk_deq.language.calls import (
     Call,
     Parameter,
@@ -33,7 +30,7 @@ from ntk_deq.language.calls import (
 from ntk_deq.language.format import PRODUCT, SUM, TENSOR
 from ntk_deq.language.functionals import TO_NUMBERS
 from ntk_deq.language.notation import applied, fenced, group, mi, mo, tag, word
-from ntk_deq.language.number_functions import CONSTANTS, OF_NUMBERS, RIVALS
+from ntk_deq.language.number_functions import ACTIVATIONS, CONSTANTS, OF_NUMBERS, RIVALS, WITH_A_PARAMETER
 from ntk_deq.language.pieces import PIECES
 from ntk_deq.language.record import (
     TRANSPOSED,
@@ -45,6 +42,7 @@ from ntk_deq.language.record import (
     Structure,
     always,
     first,
+    lacking,
     product,
     with_zero,
 )
@@ -86,6 +84,7 @@ OF_MATRICES = (
         numpy="{:f} * {:s}",
         numpy_binding=PRODUCT,
         structure=Structure.ANY,
+        lacks=lacking("mutant"),
     ),
     Function(
         "vec",
@@ -97,6 +96,7 @@ OF_MATRICES = (
         lipschitz=1.0,
         values=first,
         numpy="vec({})",
+        lacks=lacking("mutant mathml"),
     ),
     Function(
         "softmax",
@@ -107,6 +107,7 @@ OF_MATRICES = (
         lipschitz=0.5,
         values=always(UNIT),
         numpy="(np.exp({0} - np.max({0}, axis=0)) / np.sum(np.exp({0} - np.max({0}, axis=0)), axis=0))",
+        lacks=lacking("mutant mathml"),
     ),
     Function(
         "inv",
@@ -121,6 +122,7 @@ OF_MATRICES = (
         exponent="-1",
         numpy="np.linalg.inv({})",
         structure=Structure.ALL,
+        lacks=lacking("values mutant"),
     ),
     Function(
         "kronsum",
@@ -135,6 +137,7 @@ OF_MATRICES = (
         infix="⊕",
         numpy="np.kron({0}, np.eye({1.shape[0]})) + np.kron(np.eye({0.shape[0]}), {1})",
         numpy_binding=SUM,
+        lacks=lacking("values"),
     ),
     Function(
         "khatri_rao",
@@ -147,6 +150,7 @@ OF_MATRICES = (
         infix="∗",
         numpy="np.repeat({0}, {1.shape[0]}, axis=0) * np.tile({1}, ({0.shape[0]}, 1))",
         numpy_binding=PRODUCT,
+        lacks=lacking("mutant"),
     ),
     Function(
         "pinv",
@@ -158,6 +162,7 @@ OF_MATRICES = (
         mutant=("inverse", TRANSPOSED),
         exponent="+",
         numpy="np.linalg.pinv({})",
+        lacks=lacking("values"),
     ),
     Function(
         "sqrtm",
@@ -170,6 +175,7 @@ OF_MATRICES = (
         partial=True,
         exponent="1/2",
         numpy="sqrtm({})",
+        lacks=lacking("values mutant"),
     ),
     Function(
         "diag",
@@ -181,6 +187,7 @@ OF_MATRICES = (
         symmetric=True,
         values=with_zero,
         structure=Structure.OWN,
+        lacks=lacking("mutant mathml", numpy="it is another call of a vector than of a matrix"),
     ),
     Function(
         "I",
@@ -194,6 +201,7 @@ OF_MATRICES = (
         mathml=tag("msub", mi("I"), "{}"),
         structure=Structure.OWN,
         numpy="np.eye({})",
+        lacks=lacking("mutant"),
     ),
     Function(
         "zeros",
@@ -205,6 +213,7 @@ OF_MATRICES = (
         symmetric=True,
         values=always(Range.point(0)),
         numpy="np.zeros({shape})",
+        lacks=lacking("mutant", mathml="it is set as the digit"),
     ),
     Function(
         "ones",
@@ -216,6 +225,7 @@ OF_MATRICES = (
         symmetric=True,
         values=always(Range.point(1)),
         numpy="np.ones({shape})",
+        lacks=lacking("mutant", mathml="it is set as the digit"),
     ),
     Function(
         "commutation",
@@ -227,6 +237,7 @@ OF_MATRICES = (
         values=always(UNIT),
         mathml=tag("msub", mi("K"), "{}"),
         numpy="commutation({0}, {1})",
+        lacks=lacking("mutant"),
     ),
 )
 """Functions that take a matrix to a matrix."""

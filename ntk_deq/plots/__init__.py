@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ntk_deq.errors import ArgumentError
 from ntk_deq.files import write_whole
+from ntk_deq.language.run import told_in
 from ntk_deq.plots.convergence import convergence, draw_loss, draw_shares, norms
 from ntk_deq.plots.landscapes import landscape, trajectories
 from ntk_deq.plots.panels import Bound, Drawable, as_record, draw_paths, loss_record, paths, set_steps
@@ -41,7 +42,7 @@ from ntk_deq.plots.style import (
 )
 from ntk_deq.report import instantaneous_range, method_words, rate_ratio, run_name, short_rate
 from ntk_deq.report.console import one_line
-from ntk_deq.report.curves import loss_picture, share_curves, told_in
+from ntk_deq.report.curves import loss_picture, share_curves
 from ntk_deq.verify.results import TrainingRecord
 
 if TYPE_CHECKING:
@@ -335,7 +336,8 @@ def plot_run(
             norms(run, lower, bounds=bounds)
         draw_loss(upper, record, label_steps=False)
         # The two are recorded at steps of their own: one axis for all of them.
-        both = sorted({*record.at, *_snapshot_places(run)})
+        kept = () if isinstance(run, TrainingRecord) else run.snapshots
+        both = sorted({*record.at, *(snapshot.at for snapshot in kept)})
         set_steps(upper, told_in(record), both, spread=loss_picture(record).spread, label=False)
         upper.tick_params(labelbottom=False)
         return upper, lower
@@ -402,10 +404,6 @@ def file_stem(*parts: str) -> str:
 
 def _has_shares(run: Drawable) -> bool:
     return isinstance(run, TrainingRecord) and any(curve.drawable for curve in share_curves(run))
-
-
-def _snapshot_places(run: Drawable) -> list[float]:
-    return [] if isinstance(run, TrainingRecord) else [snapshot.at for snapshot in run.snapshots]
 
 
 def _head(figure: Figure, claim: str, title: str) -> None:

@@ -21,7 +21,7 @@ from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.falsify import rescaled
 from ntk_deq.falsify.domains import contains
 from ntk_deq.falsify.search.archive import Score
-from ntk_deq.falsify.search.campaign import SearchResult, satisfy, search
+from ntk_deq.falsify.search.campaign import SearchResult, search
 from ntk_deq.falsify.shrink import shrink
 from ntk_deq.language.declaration import Setting
 from ntk_deq.verify.existence.decision import ExistenceStage
@@ -326,7 +326,7 @@ def find_satisfying(
         return standing is Standing.MET
 
     scorer = ClaimScorer(claim, setting, device=device, dtype=dtype, deadline=deadline)
-    return satisfy(
+    return search(
         setting,
         claim.given,
         score=scorer,
@@ -334,4 +334,5 @@ def find_satisfying(
         budget=scorer.budget if budget is None else budget,
         seed=seed,
         confirm=confirm,
+        satisfying=True,
     )

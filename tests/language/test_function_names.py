@@ -17,7 +17,6 @@ OF_FORMULAS = {name for name, record in FUNCTIONS.items() if _FORMULAS & set(rec
 """`grad`, `next`, `minimum` are no functions of values: each reader of formulas has its own meaning for them."""
 
 HOMES = {
-    "language/activation_functions.py",
     "language/functionals.py",
     "language/functions.py",
     "language/number_functions.py",
@@ -45,7 +44,7 @@ EXCEPTIONS: dict[str, tuple[str, ...]] = {
         "it leaves rows apart only where it is that of rows",
         "softmax",
     ),
-    "claims/certificates.py": ("it reads the `max` that it wrote itself", "max"),
+    "claims/existence.py": ("it reads the `max` that it wrote itself", "max"),
     "claims/mutation.py": (OTHER, "norm", "sign", "step"),
     "claims/mutation_rules.py": (OTHER, "sign", "step"),
     "systems/declared_model.py": (OTHER, "step"),

@@ -27,7 +27,7 @@ from ntk_deq.certified.algebraic_matrix import ExactMatrix
 from ntk_deq.claims.claim import Claim, Verdict
 from ntk_deq.evaluation.environment import OutsideClaimError
 from ntk_deq.evaluation.exact import ExactNames, decided, value_of
-from ntk_deq.evaluation.functions.exact import Value
+from ntk_deq.evaluation.functions import ExactValue as Value
 from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import DomainKind

@@ -5,7 +5,7 @@ How much of a training run is covered between its judged steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -34,11 +34,11 @@ HALVINGS_AT_ENDS = 40
 def named_steps(claim: Claim) -> tuple[int, ...]:
     """Return the steps after the start that a claim names, as in `Z[5]`, increasing."""
     formulas = [*claim.let.values(), *claim.assume.values(), *claim.conclude.values()]
-    return tuple(sorted({step for formula in formulas for step in _named(formula.expr)}))
+    return tuple(sorted({step for formula in formulas for step in _named(formula.expr.walk())}))
 
 
-def _named(expr: Expr) -> Iterator[int]:
-    for node in expr.walk():
+def _named(nodes: Iterable[Expr]) -> Iterator[int]:
+    for node in nodes:
         if node.kind is Kind.INDEX and not any(part.kind is Kind.NAME for part in node.args[0].walk()):
             step = step_of(node.args[0], {})
             if step > 0:
@@ -47,15 +47,19 @@ def _named(expr: Expr) -> Iterator[int]:
 
 def needs_the_run(formula: Formula, let: Mapping[str, Formula]) -> bool:
     """Whether a hypothesis can be judged only once its run is known: it speaks of every step, or of a later one."""
-    pending, seen = [formula.expr], set[str]()
+    nodes = list(parts_behind(formula.expr, let))
+    return any(node.kind in QUANTIFIERS for node in nodes) or any(_named(nodes))
+
+
+def parts_behind(expr: Expr, let: Mapping[str, Formula]) -> Iterator[Expr]:
+    """Yield the parts of a formula, those of the definitions that it rests on among them."""
+    pending, seen = [expr], set[str]()
     while pending:
-        expr = pending.pop()
-        if any(node.kind in QUANTIFIERS for node in expr.walk()) or any(_named(expr)):
-            return True
-        used = {node.name for node in expr.walk() if node.name in let} - seen
-        seen |= used
-        pending += [let[name].expr for name in used]
-    return False
+        for node in pending.pop().walk():
+            yield node
+            if node.name in let and node.name not in seen:
+                seen.add(node.name)
+                pending.append(let[node.name].expr)
 
 
 def inlined(claim: Claim) -> Claim:
@@ -224,7 +228,7 @@ def open_intervals(claim: Claim, moments: Moments, outcomes: Mapping[str, Outcom
         moments: The judged steps.
         outcomes: What the conclusions came to at the judged steps; those without a value are left out.
     """
-    names = [name for name, formula in claim.conclude.items() if name in outcomes and _quantified(formula.expr)]
+    names = [name for name, formula in claim.conclude.items() if name in outcomes and quantified(formula.expr)]
     hopeless = not names or not all(_bare(claim.conclude[name].expr) for name in names)
     hopeless = hopeless or any(outcomes[name].truth < Truth.TIGHT for name in names)
     several, found = has_several_indices(claim) or not names, []
@@ -289,6 +293,16 @@ def _is_affine(expr: Expr, name: str) -> bool:
     return expr.kind is Kind.NAME
 
 
+def bounds_of_loss(expr: Expr) -> Iterator[tuple[str, Expr]]:
+    """Yield the index and the bound of each comparison `L[k] <= B(k)` whose bound uses no step that moves."""
+    for node in expr.walk():
+        if node.kind is Kind.COMPARE and node.operators == ("<=",):
+            left, right = node.args
+            fixed = all(part.args[0].kind is Kind.NUMBER for part in right.walk() if part.kind is Kind.INDEX)
+            if fixed and left.kind is Kind.INDEX and left.name == LOSS and left.args[0].kind is Kind.NAME:
+                yield left.args[0].name, right
+
+
 def _has(expr: Expr, name: str) -> bool:
     return any(node.kind is Kind.NAME and node.name == name for node in expr.walk())
 
@@ -303,7 +317,8 @@ def has_several_indices(claim: Claim) -> bool:
     return any(len(node.names) > 1 for node in nodes if node.kind is Kind.FOR_ALL)
 
 
-def _quantified(expr: Expr) -> bool:
+def quantified(expr: Expr) -> bool:
+    """Whether a statement speaks of every step."""
     return any(node.kind is Kind.FOR_ALL for node in expr.walk())
 
 
