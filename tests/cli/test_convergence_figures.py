@@ -219,13 +219,15 @@ def rewritten(run, odd, where):
 
 
 PLACES = ["loss", "path_length", "displacement", "curves", "low", "value", "high", "instantaneous"]
+ALONE = [*zip((5e-324, 1e300, "inf", "-inf"), PLACES[:1] + PLACES[3:6], strict=True)]
 
 
 @pytest.mark.parametrize(
     ("odd", "places"),
     [
-        *((odd, PLACES) for odd in (5e-324, 1e-300, 1e300, 1.7e308, "inf", "nan", -1)),
-        *((odd, [place]) for odd, place in zip((5e-324, 1e300, "inf", "-inf"), PLACES[:1] + PLACES[3:6], strict=True)),
+        *((odd, PLACES) for odd in (5e-324, 1.7e308, "nan")),
+        *(pytest.param(odd, PLACES, marks=pytest.mark.long) for odd in (1e-300, 1e300, "inf", -1)),
+        *(pytest.param(odd, [place], marks=pytest.mark.long) for odd, place in ALONE),
     ],
 )
 def test_numbers_at_the_ends_of_floats_are_drawn(call, results, odd, places):
@@ -254,7 +256,13 @@ def test_steps_that_no_run_has(call, results, key, value, said):
     assert re.search(said, err)
 
 
-@pytest.mark.parametrize("at", [[0, 5e-324, 1, 2], [0, 1, 2, 1e308], [0, 1e-200, 1e-100, 1e150]])
+@pytest.mark.parametrize(
+    "at",
+    [
+        [0, 5e-324, 1, 2],
+        *(pytest.param(at, marks=pytest.mark.long) for at in ([0, 1, 2, 1e308], [0, 1e-200, 1e-100, 1e150])),
+    ],
+)
 def test_steps_that_no_axis_holds_are_left_out(call, results, at):
     changed(
         results, lambda run: run.update(at=[*at[:-1], *(at[-1] * (1 + i / 100) for i in range(len(run["at"]) - 3))])

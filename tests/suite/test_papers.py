@@ -28,10 +28,10 @@ def judged(paths):
 
 
 def shortly(claim):
-    """Judge a claim on 10 instances, or a quarter of those that it asks for; on 40 if it is false."""
+    """Judge a claim on 6 instances, or a quarter of those that it asks for; on 40 if it is false."""
     asked = claim.instances if isinstance(claim, Claim) else None
     few = claim if asked is None else replace(claim, instances=-(-asked // 4))
-    count = 40 if claim.expect is Verdict.REFUTED else 10
+    count = 40 if claim.expect is Verdict.REFUTED else 6
     boxes = 1000 if claim.expect is Verdict.PROVED else 100
     (result,) = judge_claims([few], Options(instances=count, search=count, boxes=boxes, shrink=False))
     return result
