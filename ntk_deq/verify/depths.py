@@ -142,14 +142,12 @@ class DepthResults:
 
     Attributes:
         claim: The claim with families.
-        options: How it is judged.
-        started: When that began, on the clock of `time.perf_counter`.
+        started: When its judgement began, on the clock of `time.perf_counter`.
         results: By depth, in the order in which they are judged.
         silent: By depth, the conclusions that say nothing there, as those about all members of an empty range.
     """
 
     claim: Claim
-    options: Options
     started: float = field(default_factory=time.perf_counter)
     results: list[ClaimResult] = field(default_factory=list)
     silent: list[frozenset[str]] = field(default_factory=list)

@@ -52,8 +52,8 @@ def is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
 
 
-def _nothing(stage: str) -> None:
-    """Hear of a stage and say nothing."""
+def _nothing(_: object) -> None:
+    """Hear of progress and say nothing."""
 
 
 @dataclass
@@ -83,8 +83,8 @@ class Trial:
 
     claim: Claim
     options: Options
-    started: float
-    heard: Callable[[int], None]
+    started: float = field(default_factory=time.perf_counter)
+    heard: Callable[[int], None] = _nothing
     tally: Tally = field(init=False)
     refiner: Refiner = field(init=False)
     evaluations: int = 0
@@ -443,8 +443,3 @@ class Trial:
             self.store.keep(
                 self.claim, judgement, seed=self.options.seed, dtype=self.options.dtype, device=self.options.device
             )
-
-    @property
-    def seconds(self) -> float:
-        """Seconds since the start."""
-        return time.perf_counter() - self.started

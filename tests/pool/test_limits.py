@@ -11,8 +11,8 @@ from pool_harness import HOLDS, MIXED, REFUTED, at_instance, claims_of, for_ever
 from ntk_deq.claims.claim import Verdict
 from ntk_deq.cli.arguments import parse_arguments
 from ntk_deq.verify import findings, trial
+from ntk_deq.verify import pool as workers
 from ntk_deq.verify.pool import worker as memory
-from ntk_deq.verify.pool import workers
 from ntk_deq.verify.pool.worker import active_seconds
 from ntk_deq.verify.runner import Options, judge
 

@@ -9,8 +9,7 @@ from verify_harness import load
 from ntk_deq.claims.claim import Verdict
 from ntk_deq.errors import ArgumentError
 from ntk_deq.verify import pool
-from ntk_deq.verify.pool import judge_on_cluster
-from ntk_deq.verify.runner import Options, judge, judge_claims
+from ntk_deq.verify.runner import Options, judge, judge_claims, judge_on_cluster
 
 distributed = pytest.importorskip("distributed", reason="the extra `dask` is not installed")
 

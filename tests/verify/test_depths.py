@@ -168,7 +168,7 @@ class TestVerdicts:
 
     def test_a_depth_without_instances_is_no_part_of_a_proof(self, tmp_path):
         claim = claim_of(tmp_path, 'setting: numbers, conclude: "(c[1] + c[L])^2 <= 2*c[1]^2 + 2*c[L]^2"')
-        found = DepthResults(claim, QUICK)
+        found = DepthResults(claim)
         for (part, _), verdict in zip(planned_depths(claim, QUICK), (Verdict.PROVED, Verdict.VACUOUS), strict=True):
             found.add(part, replace(judge(part, QUICK), verdict=verdict))
         assert found.merged().verdict is Verdict.HOLDS

@@ -337,7 +337,7 @@ def _done(task: Task, claim: Claim, options: Options, reporter: _Reporter) -> Cl
             return judge(claim, options, reporter, overseer=reporter)
         reporter.allow(WRITING)
         broken = task.broken.instance
-        trial = Trial(claim_for(claim, broken.setting, broken.sizes), options, time.perf_counter(), lambda done: None)
+        trial = Trial(claim_for(claim, broken.setting, broken.sizes), options)
         trial.plainest = task.broken
         trial.keep()
         return Written(trial.saved(), tuple(trial.warnings))
@@ -371,15 +371,6 @@ class _Reporter(Overseer):
     def stage_entered(self, claim_id: str, stage: str) -> None:
         """Pass it on."""
         self._send(Entered(stage))
-
-    def claim_judged(self, claim_id: str) -> None:
-        """The result says so."""
-
-    def claim_finished(self, result: ClaimResult) -> None:
-        """The result says so."""
-
-    def tick(self) -> None:
-        """The run has a clock of its own."""
 
     def allow(self, seconds: float | None) -> None:
         """Let the system end this process by SIGPROF some time after the limit, also in the middle of an operation."""
