@@ -8,8 +8,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypedDict, Unpack
 
 import torch
 
@@ -17,7 +19,6 @@ from ntk_deq.certified.rounding import add_up, fro_up
 from ntk_deq.claims.claim import Claim
 from ntk_deq.errors import ArgumentError, LimitError, NtkDeqError
 from ntk_deq.evaluation.instance import Instance
-from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.falsify import rescaled
 from ntk_deq.falsify.domains import contains
 from ntk_deq.falsify.search.archive import Score
@@ -25,8 +26,17 @@ from ntk_deq.falsify.search.campaign import SearchResult, satisfy, search
 from ntk_deq.falsify.shrink import shrink
 from ntk_deq.language.declaration import Setting
 from ntk_deq.verify.existence.decision import ExistenceStage
-from ntk_deq.verify.judge import Judgement, Standing, decided_exactly, hypotheses_standing, judge_instance
-from ntk_deq.verify.refine import FLOAT_BITS, undecided
+from ntk_deq.verify.judge import (
+    CPU,
+    Judgement,
+    Standing,
+    decided_exactly,
+    judge_instance,
+    refutes,
+    standing_instance,
+    undecided,
+)
+from ntk_deq.verify.refine import FLOAT_BITS
 from ntk_deq.verify.scoring import ClaimScorer
 from ntk_deq.verify.twins import twin_of
 from ntk_deq.verify.witness import plainness
@@ -35,10 +45,13 @@ BUDGET = 400
 """Instances judged for one counterexample; the claims of the papers need 10 to 140."""
 
 
-def refutes(judgement: Judgement) -> bool:
-    """Return whether the instance meets every hypothesis and breaks a conclusion, both for certain."""
-    broken = any(outcome.truth is Truth.FALSE for outcome in judgement.conclusions.values())
-    return judgement.standing is Standing.MET and broken
+class Shrinking(TypedDict, total=False):
+    """What `minimise_counterexample` takes besides, but for the budget."""
+
+    device: torch.device
+    dtype: torch.dtype
+    precision: int
+    deadline: float | None
 
 
 def minimise_counterexample(
@@ -46,9 +59,9 @@ def minimise_counterexample(
     setting: Setting,
     judgement: Judgement,
     *,
-    device: torch.device,
-    dtype: torch.dtype = torch.float64,
     budget: int = BUDGET,
+    device: torch.device = CPU,
+    dtype: torch.dtype = torch.float64,
     precision: int = FLOAT_BITS,
     deadline: float | None = None,
 ) -> Judgement:
@@ -58,9 +71,9 @@ def minimise_counterexample(
         claim: The claim.
         setting: The setting of the counterexample.
         judgement: A judgement that refutes the claim.
-        device: Where instances are judged.
-        dtype: Type to which an instance's values are rounded for that.
         budget: How many instances may be judged.
+        device: Where.
+        dtype: Type to which an instance's values are rounded for that.
         precision: Bits with which an instance that floats leave undecided is judged again; 53: it is not.
         deadline: When to stop, on the clock of `time.thread_time`; what was reached by then is returned.
 
@@ -84,25 +97,15 @@ def minimise_counterexample(
 
 
 def plainest_counterexample(
-    claim: Claim,
-    judgements: Sequence[Judgement],
-    *,
-    device: torch.device,
-    dtype: torch.dtype = torch.float64,
-    budget: int = BUDGET,
-    precision: int = FLOAT_BITS,
-    deadline: float | None = None,
+    claim: Claim, judgements: Sequence[Judgement], *, budget: int = BUDGET, **how: Unpack[Shrinking]
 ) -> Judgement:
     """Return the plainest of a claim's counterexamples after two were shrunk: the plainest, and one of smallest sizes.
 
     Args:
         claim: The claim.
         judgements: Judgements that refute it, at least one.
-        device: As for `minimise_counterexample`, like `dtype`, `precision` and `deadline`.
-        dtype: Type to which an instance's values are rounded.
         budget: How many instances may be judged in all.
-        precision: Bits of a second judgement of what floats leave undecided.
-        deadline: When to stop.
+        how: As for `minimise_counterexample`.
     """
     ordered = sorted(judgements, key=plainness)
     smallest = min(ordered[1:], key=_size, default=None)
@@ -111,18 +114,7 @@ def plainest_counterexample(
     found = []
     for start in starts:
         setting = next(s for s in claim.settings if s.name == start.instance.setting)
-        found.append(
-            minimise_counterexample(
-                claim,
-                setting,
-                start,
-                device=device,
-                dtype=dtype,
-                budget=budget // len(starts),
-                precision=precision,
-                deadline=deadline,
-            )
-        )
+        found.append(minimise_counterexample(claim, setting, start, budget=budget // len(starts), **how))
     found += ordered[:1]  # the last, so that of equally plain ones the shrunk one wins
     return min(found, key=lambda judgement: (_size(judgement), plainness(judgement)))
 
@@ -169,17 +161,11 @@ class _Search:
         )
         if self._precision <= FLOAT_BITS or not undecided(judgement):
             return judgement
-        try:
+        with suppress(LimitError):  # a matrix too large for that, or a function that only floats have
+            instance, bits = judgement.instance, self._precision
             judgement = judge_instance(
-                self._claim,
-                judgement.instance,
-                device=torch.device("cpu"),
-                dtype=self._dtype,
-                deadline=self._deadline,
-                precision=self._precision,
+                self._claim, instance, dtype=self._dtype, deadline=self._deadline, precision=bits
             )
-        except LimitError:  # a matrix too large for that, or a function that only floats have
-            pass
         return decided_exactly(self._claim, judgement, dtype=self._dtype)
 
 
@@ -227,7 +213,7 @@ def find_counterexamples(
     *,
     seed: int,
     budget: float | None = None,
-    device: torch.device | str = "cpu",
+    device: torch.device = CPU,
     dtype: torch.dtype = torch.float64,
     deadline: float | None = None,
 ) -> Attack:
@@ -249,7 +235,7 @@ def find_counterexamples(
     """
 
     def judged(instance: Instance) -> Judgement:
-        return judge_instance(claim, instance, device=torch.device(device), dtype=dtype, deadline=deadline)
+        return judge_instance(claim, instance, device=device, dtype=dtype, deadline=deadline)
 
     known: dict[int, Judgement] = {}
 
@@ -300,30 +286,17 @@ def find_satisfying(
     *,
     seed: int,
     budget: float | None = None,
-    device: torch.device | str = "cpu",
+    device: torch.device = CPU,
     dtype: torch.dtype = torch.float64,
     deadline: float | None = None,
 ) -> SearchResult:
     """Search one setting of a claim for instances that meet its hypotheses for certain.
 
-    Args:
-        claim: The claim.
-        setting: One of its settings.
-        starts: Instances to start from: the ladder's nearest ones.
-        seed: The run's seed.
-        budget: What the search may cost, in instances scored alone, many small ones together being cheap: see
-            `Scorer.cost`. None: its own `budget`.
-        device: Where to compute.
-        dtype: In which precision.
-        deadline: When to give up, on the clock of `time.thread_time`, or None.
-
-    Raises:
-        DeadlineError: The deadline passed.
+    Arguments and errors as for `find_counterexamples`; `starts` are the ladder's nearest instances.
     """
 
     def confirm(instance: Instance) -> bool:
-        standing = hypotheses_standing(claim, instance, device=torch.device(device), dtype=dtype, deadline=deadline)
-        return standing is Standing.MET
+        return standing_instance(claim, instance, device=device, dtype=dtype, deadline=deadline)[0] is Standing.MET
 
     scorer = ClaimScorer(claim, setting, device=device, dtype=dtype, deadline=deadline)
     return satisfy(

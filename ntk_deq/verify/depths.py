@@ -21,9 +21,8 @@ from ntk_deq.evaluation.instance import Instance, shape_of
 from ntk_deq.falsify.domains import contains
 from ntk_deq.language.families import member_name
 from ntk_deq.language.tree import names_in
-from ntk_deq.verify.counterexamples import refutes
 from ntk_deq.verify.feasible import planned
-from ntk_deq.verify.judge import judge_instance
+from ntk_deq.verify.judge import judge_instance, refutes
 from ntk_deq.verify.options import Options
 from ntk_deq.verify.results import (
     ClaimResult,
@@ -89,8 +88,7 @@ def shallower_counterexample(
         return None
     for place, part in enumerate(parts[: len(results) - 1]):
         for instance in _fewer_members(witness, deep, part):
-            judgement = judge_instance(part, instance, device=torch.device(options.device), dtype=options.dtype)
-            if refutes(judgement):
+            if refutes(judge_instance(part, instance, **options.judging())):
                 return place, instance
     return None
 

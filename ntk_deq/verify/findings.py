@@ -241,14 +241,12 @@ def _kept(claim: Claim, bound: Bound, factor: float, options: Options, judge: Ju
 def met_instances(claim: Claim, options: Options) -> Iterator[Instance]:
     """Yield the instances of a run that meet the hypotheses for certain, until the time limit."""
     deadline = None if options.time_limit is None else time.thread_time() + options.time_limit
-    device = torch.device(options.device)
     feasible = Feasible(claim, options, deadline)
     try:
         for setting, count in planned(claim, options):
             for index in range(count):
-                drawn = instance_at(setting, claim.given, index, options.seed)
-                instance = feasible(setting, drawn)
-                judgement = judge_instance(claim, instance, device=device, dtype=options.dtype, deadline=deadline)
+                instance = feasible(setting, instance_at(setting, claim.given, index, options.seed))
+                judgement = judge_instance(claim, instance, **options.judging(deadline))
                 if judgement.standing is Standing.MET:
                     yield judgement.instance
     except DeadlineError:

@@ -13,7 +13,6 @@ from ntk_deq.certified.rounding import arithmetic_fault
 from ntk_deq.claims.claim import Claim, Verdict
 from ntk_deq.evaluation.environment import DeadlineError
 from ntk_deq.evaluation.instance import Instance, format_number
-from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.language.domain import Free
 from ntk_deq.language.tree import Formula as Named
 from ntk_deq.language.tree import names_in
@@ -25,7 +24,7 @@ from ntk_deq.prove.enclosure import Point
 from ntk_deq.prove.exact import Exact
 from ntk_deq.prove.monotone import Demonstrator
 from ntk_deq.prove.problem import Atom, Both, Either, Formula, Problem, applicable, problems
-from ntk_deq.verify.judge import Judgement, Standing, judge_instance
+from ntk_deq.verify.judge import Judgement, judge_instance, refutes
 from ntk_deq.verify.results import Evidence
 
 __all__ = ["Proof", "applicable", "prove_claim"]
@@ -277,9 +276,8 @@ class _Attempt:
         instance = None if point is None else self._instance(point)
         if instance is None:
             return None
-        judgement = judge_instance(self._claim, instance, device=torch.device("cpu"), deadline=self._deadline)
-        broken = any(outcome.truth is Truth.FALSE for outcome in judgement.conclusions.values())
-        return judgement if judgement.standing is Standing.MET and broken else None
+        judgement = judge_instance(self._claim, instance, deadline=self._deadline)
+        return judgement if refutes(judgement) else None
 
     def _instance(self, point: Point) -> Instance | None:
         """Return a point as an instance, or None where a coordinate is no float."""

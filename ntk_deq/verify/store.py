@@ -13,17 +13,15 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-
-import torch
+from typing import Unpack
 
 from ntk_deq.claims.claim import Claim
 from ntk_deq.claims.statement import fingerprint
 from ntk_deq.errors import ClaimFileError, NtkDeqError
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.files import own_folder, write_whole
-from ntk_deq.verify.counterexamples import refutes
-from ntk_deq.verify.judge import Judgement
-from ntk_deq.verify.replay import make_record
+from ntk_deq.verify.judge import Judgement, refutes
+from ntk_deq.verify.replay import Recording, make_record
 from ntk_deq.verify.replay.record import RecordKind, read_record, write_record
 from ntk_deq.verify.tally import closeness
 from ntk_deq.verify.witness import plainness
@@ -72,9 +70,7 @@ class InstanceStore:
                 found.append(replace(instance, family=_PREFIX + family))
         return found
 
-    def keep(
-        self, claim: Claim, judgement: Judgement, *, seed: int, dtype: torch.dtype = torch.float64, device: str = "cpu"
-    ) -> None:
+    def keep(self, claim: Claim, judgement: Judgement, **how: Unpack[Recording]) -> None:
         """Keep a counterexample, or an instance that came close to one; the best `EACH` of either kind stay.
 
         Instances of distributions and of data are not kept: the file could not show that they are such draws.
@@ -82,9 +78,7 @@ class InstanceStore:
         Args:
             claim: The claim.
             judgement: A judgement that reaches the claim's conclusions.
-            seed: Seed of the run.
-            dtype: Type to which the instance's values were rounded.
-            device: Where it was judged.
+            how: As for `make_record`.
         """
         instance = judgement.instance
         setting = next(s for s in claim.settings if s.name == instance.setting)
@@ -94,7 +88,7 @@ class InstanceStore:
         place = self._place(claim, fingerprint(claim))
         try:
             self._make(place)
-            record = make_record(claim, judgement, seed=seed, dtype=dtype, device=device, repeatable=False)
+            record = make_record(claim, judgement, repeatable=False, **how)
             write_record(place / _name(judgement), record)
             self._prune(place)
             self._forget(claim, place)

@@ -89,7 +89,7 @@ class Trial:
             return None  # its floats stand for a solution near them, which nothing here knows
         start = replace(self.instance, values={**self.instance.values, **values}, index=0)
         try:
-            judgement = judge_instance(self.claim, start, device=torch.device("cpu"), deadline=self.deadline)
+            judgement = judge_instance(self.claim, start, deadline=self.deadline)
             if judgement.standing is Standing.UNSURE:
                 judgement = self._again(judgement)
         except (LimitError, OutsideClaimError):
@@ -103,9 +103,8 @@ class Trial:
         return found if inside else None
 
     def _again(self, judgement: Judgement) -> Judgement:
-        cpu, instance = torch.device("cpu"), judgement.instance
         try:
-            again = judge_instance(self.claim, instance, device=cpu, deadline=self.deadline, precision=_BITS)
+            again = judge_instance(self.claim, judgement.instance, deadline=self.deadline, precision=_BITS)
         except LimitError:
             again = judgement
         best = again if again.standing is not Standing.UNSURE else judgement

@@ -23,8 +23,8 @@ from ntk_deq.falsify.scalars import scalar_ladder
 from ntk_deq.falsify.search.archive import Score
 from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Domain, DomainKind, scalar_names
-from ntk_deq.verify.counterexamples import Attack, refutes
-from ntk_deq.verify.judge import Judgement, judge_instance
+from ntk_deq.verify.counterexamples import Attack
+from ntk_deq.verify.judge import Judgement, judge_instance, refutes
 from ntk_deq.verify.scoring import ClaimScorer
 from ntk_deq.verify.training.aims import scalars
 from ntk_deq.verify.training.between import at_the_start
