@@ -19,6 +19,6 @@ A claim is judged in this order; these are the files that a reader of a verdict 
 Runs: runs.py says what a kind of run is to a judgement and to a search, twins.py finds it; `training/` has descent.py
 and flow.py (judged.py: what they share).
 What is written down: results.py and witness.py (records), replay/ (counterexample files), store.py, script.py (Python
-to copy; printer.py, tangents.py). About claims rather than instances: findings.py, smallest.py, mutation.py.
+to copy; printer.py, tangents.py). About claims rather than instances: findings.py (with mutants), smallest.py.
 Processes: pool/.
 """
