@@ -14,7 +14,7 @@ from ntk_deq.language.format import format_expr
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.parser import parse
 from ntk_deq.language.ranges import Ranges
-from ntk_deq.language.tree import Expr, Kind, names_in
+from ntk_deq.language.tree import Expr, Kind, names_behind
 
 _BEYOND = {Parameter.STATE, Parameter.VARIABLE}
 _NOWHERE = (0, 0)
@@ -56,7 +56,7 @@ def certified(
     if name is not None:
         _fail("equilibrium", f"`{name}` cannot stand in the map, or in a definition behind it.")
     for key, declared in (("contraction", contraction), ("monotone", monotone)):
-        if declared is not None and draft.state in _behind(declared, definitions):
+        if declared is not None and draft.state in names_behind(declared, definitions):
             _fail(key, f"a certificate of `{draft.state}` cannot rest on `{draft.state}` itself.")
     try:
         known = lipschitz_constant(image, draft.state, definitions, depth=dict(draft.depth))
@@ -92,19 +92,9 @@ def _factors(expr: Expr) -> list[str]:
     return [format_expr(expr)]
 
 
-def _behind(expr: Expr, definitions: Mapping[str, Expr]) -> set[str]:
-    """Return the names that a formula rests on, directly or through definitions."""
-    behind, waiting = set[str](), [expr]
-    while waiting:
-        new = names_in(waiting.pop()) - behind
-        behind |= new
-        waiting += [definitions[name] for name in new if name in definitions]
-    return behind
-
-
 def _of_the_model(image: Expr, definitions: Mapping[str, Expr]) -> str | None:
     """Return what a map must not use, as it is about the model itself: its equilibrium, derivatives; or None."""
-    for expr in (image, *(definitions[name] for name in _behind(image, definitions) if name in definitions)):
+    for expr in (image, *(definitions[name] for name in names_behind(image, definitions) if name in definitions)):
         for node in expr.walk():
             if node.kind is Kind.AT or (node.kind is Kind.CALL and _BEYOND & set(FUNCTIONS[node.name].parameters)):
                 return "at" if node.kind is Kind.AT else node.name

@@ -32,7 +32,7 @@ from ntk_deq.falsify.families import exact_family
 from ntk_deq.falsify.scalars import scalar_ladder
 from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Domain, DomainKind, Free
-from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.language.tree import Expr, Kind, names_behind
 from ntk_deq.verify.formulas import exact_names, exact_value
 
 CANDIDATES = 600
@@ -99,17 +99,9 @@ class Boundary:
             for node in formula.walk()
         )
 
-    def names_in(self, expr: Expr) -> frozenset[str]:
+    def names_in(self, expr: Expr) -> set[str]:
         """Return the names that a formula depends on, those of definitions included."""
-        found: set[str] = set()
-        pending = [expr]
-        while pending:
-            for node in pending.pop().walk():
-                if node.kind is Kind.NAME and node.name not in found:
-                    found.add(node.name)
-                    if node.name in self.claim.let:
-                        pending.append(self.claim.let[node.name].expr)
-        return frozenset(found)
+        return names_behind(expr, {name: formula.expr for name, formula in self.claim.let.items()})
 
 
 def boundary_instances(claim: Claim, setting: Setting, seed: int, deadline: float | None = None) -> Iterator[Instance]:

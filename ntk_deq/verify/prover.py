@@ -15,7 +15,7 @@ from ntk_deq.evaluation.environment import DeadlineError
 from ntk_deq.evaluation.instance import Instance, format_number
 from ntk_deq.language.domain import Free
 from ntk_deq.language.tree import Formula as Named
-from ntk_deq.language.tree import names_in
+from ntk_deq.language.tree import names_behind
 from ntk_deq.language.types import SCALAR
 from ntk_deq.prove.box import Reduced, eliminate
 from ntk_deq.prove.branch import BranchAndBound, Goal, find_meeting, goals_of
@@ -141,11 +141,7 @@ def _about_numbers(claim: Claim, name: str) -> Claim | None:
 
 def _reached(formula: Named, let: Mapping[str, Named]) -> tuple[set[str], dict[str, Named]]:
     """Return the names that a formula uses, directly or through definitions, and these definitions."""
-    names, queue = set[str](), [formula]
-    while queue:
-        for name in names_in(queue.pop().expr) - names:
-            names.add(name)
-            queue += [let[name]] if name in let else []
+    names = names_behind(formula.expr, {name: own.expr for name, own in let.items()})
     return names, {name: formula for name, formula in let.items() if name in names}
 
 

@@ -20,7 +20,7 @@ from ntk_deq.language.declaration import Setting
 from ntk_deq.verify.boundary import boundary_instances
 from ntk_deq.verify.counterexamples import Attack, find_counterexamples, find_satisfying, plainest_counterexample
 from ntk_deq.verify.existence.decision import ExistenceStage
-from ntk_deq.verify.existence.uniform import prove_uniform
+from ntk_deq.verify.existence.numbers import prove_uniform
 from ntk_deq.verify.feasible import Feasible, exact_solutions, further_instances, planned
 from ntk_deq.verify.formulas import DRAWN_SHARE
 from ntk_deq.verify.judge import Judgement, Standing, judge_instance, refutes

@@ -2,9 +2,8 @@
 
     decision.py     the stage of a judgement: what a judgement leaves open about the existing variables, decided;
                     values are tried, each judged in their place like any instance
-    linear.py       linear equations and inequalities: a point, or multipliers that contradict them
-    contradiction.py  what contradicts itself: linear constraints, or a combination that is negative everywhere;
-                    numbers, by proof
+    contradiction.py  what contradicts itself: linear constraints, or a combination that is negative everywhere
+    numbers.py      numbers: none on an instance, by proof; constants that serve all instances
 
 Here: conclusions and domains read as polynomials in the entries that are looked for, over the rationals.
 
@@ -29,7 +28,7 @@ from ntk_deq.evaluation.functions.exact import FUNCTIONS as EXACT
 from ntk_deq.evaluation.functions.exact import Value
 from ntk_deq.language.domain import DomainKind, Free
 from ntk_deq.language.functions import FUNCTIONS
-from ntk_deq.language.tree import Expr, Kind, names_in
+from ntk_deq.language.tree import Expr, Kind, names_behind, names_in
 from ntk_deq.language.types import ONE, Sort
 
 MOST_UNKNOWNS = 32
@@ -104,19 +103,10 @@ class Constraints:
 
     def at(self, point: Sequence[fmpq]) -> dict[str, Value]:
         """Return the values of the variables at a point."""
-
-        def value(entry: fmpq_mpoly) -> fmpq:
-            total = fmpq(0)
-            for powers, factor in entry.to_dict().items():
-                place = next((k for k, power in enumerate(powers) if power), None)
-                total += factor if place is None else factor * point[place]
-            return total
-
         found: dict[str, Value] = {}
         for name, known in self.values.items():
             assert isinstance(known, ExactMatrix)
-            moved = known.mapped(value)  # type: ignore[arg-type]
-            found[name] = moved
+            found[name] = known.mapped(lambda entry: entry(*point))  # type: ignore[operator]
         return found
 
 
@@ -263,14 +253,10 @@ class _Reader:
     def __init__(self, claim: Claim, names: ExactNames, found: Constraints) -> None:
         self._lets = {name: formula.expr for name, formula in claim.let.items()}
         self._names, self._found = names, found
-        bound = set(claim.exists)
-        self._bound = bound | {name for name, expr in self._lets.items() if self._rests(expr, bound)}
+        self._bound = {*claim.exists} | {
+            name for name, expr in self._lets.items() if names_behind(expr, self._lets) & claim.exists.keys()
+        }
         self._known: dict[str, Value] = {}
-
-    def _rests(self, expr: Expr, bound: set[str]) -> bool:
-        return any(
-            name in bound or (name in self._lets and self._rests(self._lets[name], bound)) for name in names_in(expr)
-        )
 
     def statement(self, expr: Expr, names: frozenset[str]) -> None:
         """Read a statement; what cannot be read is left out."""

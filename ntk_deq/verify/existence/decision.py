@@ -34,17 +34,14 @@ from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.tree import Expr, Formula
 from ntk_deq.language.typing import infer
 from ntk_deq.verify.existence import Constraints, constraints_of
-from ntk_deq.verify.existence.contradiction import (
-    Contradiction,
-    Point,
+from ntk_deq.verify.existence.contradiction import Contradiction, Point, contradicting_combination, linear_point
+from ntk_deq.verify.existence.numbers import (
     broken_alone,
-    contradicting_combination,
     contradicting_numbers,
     contradicting_whole_numbers,
-    linear_point,
+    needed_constant,
     whole_numbers,
 )
-from ntk_deq.verify.existence.uniform import needed_constant
 from ntk_deq.verify.formulas import exact_names
 from ntk_deq.verify.judge import Judgement, Standing, decided_exactly, judge_instance
 from ntk_deq.verify.scoring import ClaimScorer
@@ -428,5 +425,5 @@ def _tensor(value: Value) -> Tensor:
     """Return exact numbers rounded to floats."""
     value = as_matrix(value)
     rows, columns = value.shape
-    entries = [float(int(e.p)) / float(int(e.q)) if abs(int(e.q)) < 2**1000 else 0.0 for e in value.entries]  # type: ignore[union-attr]
+    entries = [int(e.p) / int(e.q) for e in value.entries]  # type: ignore[union-attr]
     return torch.tensor(entries, dtype=torch.float64).reshape(rows, columns)
