@@ -18,7 +18,13 @@ from ntk_deq.falsify import distinct_instances, instance_at
 from ntk_deq.files import own_folder
 from ntk_deq.language.declaration import Setting
 from ntk_deq.verify.boundary import boundary_instances
-from ntk_deq.verify.counterexamples import Attack, find_counterexamples, find_satisfying, plainest_counterexample
+from ntk_deq.verify.counterexamples import (
+    Attack,
+    InstanceStore,
+    find_counterexamples,
+    find_satisfying,
+    plainest_counterexample,
+)
 from ntk_deq.verify.existence.decision import ExistenceStage
 from ntk_deq.verify.existence.numbers import prove_uniform
 from ntk_deq.verify.feasible import Feasible, exact_solutions, further_instances, planned
@@ -29,7 +35,6 @@ from ntk_deq.verify.prover import Proof, prove_claim
 from ntk_deq.verify.refine import Refiner
 from ntk_deq.verify.replay import FOLDER, write_counterexample
 from ntk_deq.verify.results import Evidence
-from ntk_deq.verify.store import InstanceStore
 from ntk_deq.verify.tally import Tally, closeness
 from ntk_deq.verify.twins import twin_of
 from ntk_deq.verify.witness import plainness

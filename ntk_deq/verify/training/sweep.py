@@ -20,7 +20,6 @@ from ntk_deq.evaluation.instance import Instance, format_number, with_values
 from ntk_deq.falsify import instance_at, redrawn
 from ntk_deq.falsify.domains import within
 from ntk_deq.falsify.scalars import scalar_ladder
-from ntk_deq.falsify.search.archive import Score
 from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Domain, DomainKind, scalar_names
 from ntk_deq.verify.counterexamples import Attack
@@ -310,12 +309,10 @@ class _Sweep:
         near = [f for f in near if _scalars_of(f.instance) not in self.counted]  # judged on the ladder
         for found in near[:_NEAR_MISSES] if self.refuted is None else ():
             self._judge(found)
-        best = min(self.seen, key=lambda f: f.margin, default=None)
         return Attack(
             tuple(j for j in self.judged if refutes(j)),
             tuple(j for j in self.judged if not refutes(j)),
             self.evaluations,
-            Score(-math.inf, math.inf) if best is None else Score(best.feasible, best.margin),
         )
 
 
