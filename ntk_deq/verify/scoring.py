@@ -17,7 +17,7 @@ from ntk_deq.evaluation.floats import TensorNames, equilibrium, tensor_value
 from ntk_deq.evaluation.functions import scalar
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.margins import BROKEN_BY_EQUALITY, Margins, Part, parts
-from ntk_deq.falsify.search.archive import Score, Scores
+from ntk_deq.falsify.search.archive import Scores
 from ntk_deq.language.declaration import Setting
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.types import ONE, Sort
@@ -390,22 +390,6 @@ def _is_equation(part: Part) -> bool:
 def is_number(side: Expr) -> bool:
     """Whether a side of a comparison is a number."""
     return side.type is not None and (side.type.sort is Sort.SCALAR or side.type.sort.is_index)
-
-
-def score_instance(
-    claim: Claim, instance: Instance, *, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float64
-) -> Score:
-    """Return the relative margins of one instance; an undefined one is infeasible, never an error.
-
-    Args:
-        claim: The claim.
-        instance: An instance of one of its settings.
-        device: Where to compute.
-        dtype: In which precision.
-    """
-    setting = next(s for s in claim.settings if s.name == instance.setting)
-    with torch.no_grad():
-        return ClaimScorer(claim, setting, device=device, dtype=dtype)(instance, {}).of(0)
 
 
 def _solve_alone(names: TensorNames, start: Tensor | None) -> Tensor:

@@ -26,6 +26,7 @@ from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.exact import OPERATORS, ExactNames, value_of
 from ntk_deq.evaluation.functions.exact import FUNCTIONS as EXACT
 from ntk_deq.evaluation.functions.exact import Value
+from ntk_deq.falsify.shrink import entry_places
 from ntk_deq.language.domain import DomainKind, Free
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.tree import Expr, Kind, names_behind, names_in
@@ -120,7 +121,7 @@ def constraints_of(claim: Claim, names: ExactNames, sizes: Mapping[str, int]) ->
         names: What its other names mean on the instance.
         sizes: The instance's sizes.
     """
-    counts = {name: _coordinates(free, sizes) for name, free in claim.exists.items()}
+    counts = {name: len(_places(free, sizes)) for name, free in claim.exists.items()}
     total = sum(counts.values())
     lets = {name: formula.expr for name, formula in claim.let.items()}
     choices: list[list[tuple[Expr, frozenset[str]]]] = [[]]
@@ -176,36 +177,20 @@ def _shape(free: Free, sizes: Mapping[str, int]) -> tuple[int, int]:
     return free.type.rows.evaluate(dict(sizes)), free.type.cols.evaluate(dict(sizes))
 
 
-def _coordinates(free: Free, sizes: Mapping[str, int]) -> int:
-    rows, columns = _shape(free, sizes)
-    match free.domain.kind:
-        case DomainKind.SYMMETRIC | DomainKind.PSD:
-            return rows * (rows + 1) // 2
-        case DomainKind.SKEW:
-            return rows * (rows - 1) // 2
-        case DomainKind.DIAGONAL:
-            return rows
-    return rows * columns
+def _places(free: Free, sizes: Mapping[str, int]) -> list[tuple[tuple[int, float], ...]]:
+    """Return the entries that each unknown of a variable stands in, with signs, in the order of the first of them."""
+    whole = free.domain.kind in (DomainKind.ORTHOGONAL, DomainKind.UNIT_ROWS)
+    places = entry_places(DomainKind.REAL if whole else free.domain.kind, _shape(free, sizes))
+    return sorted((tuple(sorted(place)) for place in places), key=lambda place: place[0])
 
 
 def _variable(free: Free, sizes: Mapping[str, int], own: list[fmpq_mpoly], context: fmpq_mpoly_ctx) -> ExactMatrix:
     rows, columns = _shape(free, sizes)
-    zero = context.from_dict({})
-    entries = [[zero] * columns for _ in range(rows)]
-    kind = free.domain.kind
-    left = iter(own)
-    for i in range(rows):
-        for j in range(columns):
-            if kind is DomainKind.DIAGONAL:
-                if i == j:
-                    entries[i][j] = next(left)
-            elif kind in (DomainKind.SYMMETRIC, DomainKind.PSD, DomainKind.SKEW):
-                if j > i or (j == i and kind is not DomainKind.SKEW):
-                    entries[i][j] = next(left)
-                    entries[j][i] = -entries[i][j] if kind is DomainKind.SKEW else entries[i][j]
-            else:
-                entries[i][j] = next(left)
-    return ExactMatrix(rows, columns, [entry for row in entries for entry in row])  # type: ignore[misc]
+    entries = [context.from_dict({})] * (rows * columns)
+    for unknown, place in zip(own, _places(free, sizes), strict=True):
+        for index, sign in place:
+            entries[index] = unknown if sign == place[0][1] else -unknown
+    return ExactMatrix(rows, columns, entries)  # type: ignore[arg-type]
 
 
 def _read_domain(found: Constraints, free: Free, value: Value) -> None:

@@ -20,6 +20,7 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from ntk_deq.claims.claim import Claim, IllFormed, Verdict
@@ -27,12 +28,9 @@ from ntk_deq.errors import ArgumentError
 from ntk_deq.files import sweep
 from ntk_deq.verify.options import Options
 from ntk_deq.verify.pool.worker import (
-    Done,
-    Entered,
+    Heard,
     Judge,
     Message,
-    Process,
-    Started,
     Task,
     Write,
     Written,
@@ -100,7 +98,7 @@ def judge_in_workers(
 class _Worker:
     """A process, and what the run knows of it."""
 
-    process: Process
+    process: BaseProcess
     connection: Connection
     task: Task
     began: float = 0.0
@@ -260,17 +258,14 @@ class _Pool:
 
     def _take(self, worker: _Worker, message: Message) -> None:
         place = worker.task.place
-        claim_id = self.claims[place].id
-        if isinstance(message, Started):
-            worker.total = message.total
-            if worker.born_with is None:
-                worker.born_with = held_memory(worker.process.pid or 0)
-            self.listener.claim_started(claim_id, message.total)
-        elif isinstance(message, Done):
-            worker.done = message.count
-            self.listener.instance_done(claim_id, message.count)
-        elif isinstance(message, Entered):
-            self.listener.stage_entered(claim_id, message.stage)
+        if isinstance(message, Heard):
+            if message.method == "claim_started":
+                worker.total = message.value
+                if worker.born_with is None:
+                    worker.born_with = held_memory(worker.process.pid or 0)
+            elif message.method == "instance_done":
+                worker.done = message.value
+            getattr(self.listener, message.method)(self.claims[place].id, message.value)
         elif isinstance(message, Known):
             worker.known, worker.done = message, message.result.instances
         else:
