@@ -24,7 +24,7 @@ from benchmarks.certified_truth import (
 )
 from ntk_deq import certified as ct
 from ntk_deq.certified import Ball
-from ntk_deq.certified.dispatch import dense_form
+from ntk_deq.certified.structured import densified
 
 GENERAL = 8
 """Largest order at which eigenvalues of matrices that are not symmetric are isolated."""
@@ -68,7 +68,7 @@ def _ball(tensor: Tensor, case: Case) -> Ball:
 
 
 def _matrix(what: str, truth: tuple[fmpz_mat, int], found: object) -> Check:
-    ball = dense_form(found)
+    ball = densified(found)
     informative = ball.is_finite
     return Check(what, informative and distance_exceeds(truth, ball.centre, ball.radius), informative)
 

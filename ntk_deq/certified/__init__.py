@@ -2,11 +2,11 @@
 
 dense.py, scalar.py     a matrix with a radius, and blocks of it; a number (arb); rounding.py: what floats lose
 arithmetic.py, norms.py, functions.py    sums, products, norms, entrywise functions
-spectra.py, extremes.py, eigenvalues.py, inversion.py    singular values and their derivatives, eigenvalues, inverses
-roots.py                square roots of symmetric matrices, pseudoinverses
+spectra.py, extremes.py, eigenvalues.py    singular values and their derivatives, eigenvalues, square roots
+inversion.py            inverses, linear systems, pseudoinverses
 structured/             matrices that are never formed; precise/: entries of many bits
 algebraic.py, algebraic_matrix.py, exactness.py    numbers that are decided, not bounded
-carried.py, dispatch.py    one operation for every kind of matrix
+carried.py              one operation for every kind of matrix
 """
 
 from ntk_deq.certified.arithmetic import EntryComparison

@@ -251,10 +251,7 @@ def compare_entries(op: str, a: Ball, b: Ball) -> EntryComparison:
     """
     if op not in OPERATORS:
         raise ArgumentError(f"`op` of compare_entries must be one of {' '.join(OPERATORS)}. Got {op!r}.")
-    require_alike("compare_entries", a, b)
-    if a.shape != b.shape:
-        shapes = " and ".join(f"{rows} x {cols}" for rows, cols in (a.shape, b.shape))
-        raise ArgumentError(f"Arguments of compare_entries must have one shape. Got {shapes}.")
+    require_one_form("compare_entries", a, b)
     spread = add_up(a.radius, b.radius)
     if not math.isfinite(spread):
         return EntryComparison(False, False, nan())

@@ -1,105 +1,117 @@
-"""Carry certified bounds of singular values along a run: a spectrum now and then, Weyl's inequality in between.
+"""The operations on matrix balls that everything above uses, each for every kind of ball; spectra carried along a run.
 
-The operations on matrix balls that everything above uses, each extended to every family of balls.
-
-A tensor may stand in for a ball; it counts as exact, and a vector as one column.
+A tensor may stand in for a ball; it counts as exact, and a vector as one column. There is one name for an operation,
+whatever its balls are made of: where one is of many bits, all are turned into such; what has no rule for structure is
+done with the dense forms. The rule of an operation is the function of its name in the modules of the kind of ball.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
+from types import ModuleType
+from typing import Any, ParamSpec, TypeVar, cast
 
 import torch
 from flint import arb
+from torch import Tensor
 
-from ntk_deq.certified.arithmetic import add as _add
-from ntk_deq.certified.arithmetic import compare_entries as _compare_entries
-from ntk_deq.certified.arithmetic import hadamard as _hadamard
-from ntk_deq.certified.arithmetic import matmul as _matmul
-from ntk_deq.certified.arithmetic import negate as _negate
-from ntk_deq.certified.arithmetic import scale as _scale
-from ntk_deq.certified.arithmetic import subtract as _subtract
-from ntk_deq.certified.dense import Ball
-from ntk_deq.certified.dense import above as _above
-from ntk_deq.certified.dense import absolute as _absolute
-from ntk_deq.certified.dense import as_scalar as _as_scalar
-from ntk_deq.certified.dense import beside as _beside
-from ntk_deq.certified.dense import block as _block
-from ntk_deq.certified.dense import relu as _relu
-from ntk_deq.certified.dense import step as _step
-from ntk_deq.certified.dense import transpose as _transpose
-from ntk_deq.certified.dense import vec as _vec
-from ntk_deq.certified.dispatch import generic
-from ntk_deq.certified.eigenvalues import lambda_max as _lambda_max
-from ntk_deq.certified.eigenvalues import lambda_min as _lambda_min
-from ntk_deq.certified.eigenvalues import rho as _rho
-from ntk_deq.certified.extremes import lambda_min_at_least as _lambda_min_at_least
-from ntk_deq.certified.extremes import lambda_min_below as _lambda_min_below
-from ntk_deq.certified.extremes import sigma_max as _sigma_max
-from ntk_deq.certified.extremes import sigma_min as _sigma_min
-from ntk_deq.certified.extremes import spectral_norm as _spectral_norm
-from ntk_deq.certified.inversion import inverse as _inverse
-from ntk_deq.certified.inversion import solve as _solve
-from ntk_deq.certified.norms import determinant as _determinant
-from ntk_deq.certified.norms import entry_max as _entry_max
-from ntk_deq.certified.norms import entry_min as _entry_min
-from ntk_deq.certified.norms import entry_sum as _entry_sum
-from ntk_deq.certified.norms import frobenius as _frobenius
-from ntk_deq.certified.norms import norm1 as _norm1
-from ntk_deq.certified.norms import norminf as _norminf
-from ntk_deq.certified.norms import trace as _trace
-from ntk_deq.certified.roots import pinv as _pinv
-from ntk_deq.certified.roots import sqrtm as _sqrtm
+from ntk_deq.certified import (
+    arithmetic,
+    dense,
+    eigenvalues,
+    extremes,
+    inversion,
+    norms,
+    precise,
+    spectra,
+    structured,
+)
+from ntk_deq.certified.dense import Ball, ball
+from ntk_deq.certified.precise import PreciseMatrix, adopt
 from ntk_deq.certified.scalar import from_bounds, lower, upper
-from ntk_deq.certified.spectra import eigenvalues_symmetric as _eigenvalues_symmetric
-from ntk_deq.certified.spectra import singular_values as _singular_values
-from ntk_deq.certified.structured import diag as _diag
-from ntk_deq.certified.structured import identity as _identity
-from ntk_deq.certified.structured import kron as _kron
+from ntk_deq.certified.structured import Structured, densified
 from ntk_deq.errors import ArgumentError
 
-add = generic(_add)
-hadamard = generic(_hadamard)
-negate = generic(_negate)
-scale = generic(_scale)
-subtract = generic(_subtract)
-as_scalar = generic(_as_scalar)
-compare_entries = generic(_compare_entries)
-lambda_max = generic(_lambda_max)
-lambda_min = generic(_lambda_min)
-lambda_min_at_least = generic(_lambda_min_at_least)
-lambda_min_below = generic(_lambda_min_below)
-rho = generic(_rho)
-pinv = generic(_pinv)
-sqrtm = generic(_sqrtm)
-inverse = generic(_inverse)
-solve = generic(_solve)
-determinant = generic(_determinant)
-entry_max = generic(_entry_max)
-entry_min = generic(_entry_min)
-entry_sum = generic(_entry_sum)
-frobenius = generic(_frobenius)
-norm1 = generic(_norm1)
-norminf = generic(_norminf)
-trace = generic(_trace)
-kron = generic(cast(Callable[[Ball, Ball], Ball], _kron))
-matmul = generic(_matmul)
-eigenvalues_symmetric = generic(_eigenvalues_symmetric)
-sigma_max = generic(_sigma_max)
-sigma_min = generic(_sigma_min)
-singular_values = generic(_singular_values)
-spectral_norm = generic(_spectral_norm)
-above = generic(_above)
-absolute = generic(_absolute)
-beside = generic(_beside)
-block = generic(_block)
-diag = generic(cast(Callable[[Ball], Ball], _diag))
-relu = generic(_relu)
-step = generic(_step)
-transpose = generic(_transpose)
-vec = generic(_vec)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _functions(*modules: ModuleType) -> dict[str, Callable[..., Any]]:
+    """Return the functions that modules define, by name."""
+    return {
+        name: value
+        for module in modules
+        for name, value in vars(module).items()
+        if getattr(value, "__module__", None) == module.__name__
+    }
+
+
+PRECISE = _functions(precise.arithmetic, precise.spectra, precise)
+"""The rules of matrices of many bits, among other functions: one for each operation."""
+
+_STRUCTURED = _functions(structured.products, structured.arithmetic, structured.functionals, structured.spectra)
+
+
+def generic(rule: Callable[P, R]) -> Callable[P, R]:
+    """Return the operation of dense balls extended to every kind of ball, and to tensors, which count as exact."""
+    name = rule.__name__
+
+    @functools.wraps(rule)
+    def operation(*args: P.args, **kwargs: P.kwargs) -> R:
+        balls: tuple[Any, ...] = tuple(ball(arg) if isinstance(arg, Tensor) else arg for arg in args)
+        own: Callable[..., R] = rule
+        if any(isinstance(arg, PreciseMatrix) for arg in balls):
+            own, balls = PRECISE[name], tuple(map(adopt, balls))
+        elif any(isinstance(arg, Structured) for arg in balls):
+            own, balls = (_STRUCTURED[name], balls) if name in _STRUCTURED else (rule, tuple(map(densified, balls)))
+        return own(*balls, **kwargs)
+
+    return operation
+
+
+add = generic(arithmetic.add)
+hadamard = generic(arithmetic.hadamard)
+negate = generic(arithmetic.negate)
+scale = generic(arithmetic.scale)
+subtract = generic(arithmetic.subtract)
+matmul = generic(arithmetic.matmul)
+compare_entries = generic(arithmetic.compare_entries)
+above = generic(dense.above)
+absolute = generic(dense.absolute)
+as_scalar = generic(dense.as_scalar)
+beside = generic(dense.beside)
+block = generic(dense.block)
+relu = generic(dense.relu)
+step = generic(dense.step)
+transpose = generic(dense.transpose)
+vec = generic(dense.vec)
+diag = generic(cast(Callable[[Ball], Ball], structured.functionals.diag))
+kron = generic(cast(Callable[[Ball, Ball], Ball], structured.functionals.kron))
+lambda_max = generic(eigenvalues.lambda_max)
+lambda_min = generic(eigenvalues.lambda_min)
+rho = generic(eigenvalues.rho)
+lambda_min_at_least = generic(extremes.lambda_min_at_least)
+lambda_min_below = generic(extremes.lambda_min_below)
+sigma_max = generic(extremes.sigma_max)
+sigma_min = generic(extremes.sigma_min)
+eigenvalues_symmetric = generic(spectra.eigenvalues_symmetric)
+singular_values = generic(spectra.singular_values)
+inverse = generic(inversion.inverse)
+solve = generic(inversion.solve)
+pinv = generic(inversion.pinv)
+sqrtm = generic(spectra.sqrtm)
+determinant = generic(norms.determinant)
+entry_max = generic(norms.entry_max)
+entry_min = generic(norms.entry_min)
+entry_sum = generic(norms.entry_sum)
+frobenius = generic(norms.frobenius)
+norm1 = generic(norms.norm1)
+norminf = generic(norms.norminf)
+trace = generic(norms.trace)
+spectral_norm = sigma_max
+"""Of a vector it is the Euclidean norm."""
 
 
 def identity(n: int, *, dtype: torch.dtype = torch.float64, device: torch.device | str | None = None) -> Ball:
@@ -113,7 +125,7 @@ def identity(n: int, *, dtype: torch.dtype = torch.float64, device: torch.device
         >>> identity(2)
         Ball(2 x 2, float64, radius=0)
     """
-    return cast(Ball, _identity(n, dtype=dtype, device=device))
+    return cast(Ball, structured.identity(n, dtype=dtype, device=device))
 
 
 @dataclass

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from flint import arb
@@ -89,6 +89,11 @@ class Ball:
         return self.centre.device
 
     @property
+    def stored(self) -> int:
+        """How many numbers the centre has."""
+        return self.centre.numel()
+
+    @property
     def is_exact(self) -> bool:
         """Whether the centre is the true matrix."""
         return self.radius == 0
@@ -165,10 +170,6 @@ class Shaped(Protocol):
     def shape(self) -> tuple[int, int]:
         """Rows and columns."""
 
-
-class Stored(Shaped, Protocol):
-    """A matrix of floats."""
-
     @property
     def dtype(self) -> torch.dtype:
         """The type of its entries."""
@@ -178,7 +179,7 @@ class Stored(Shaped, Protocol):
         """Where they lie."""
 
 
-def require_alike(function: str, *balls: Stored) -> None:
+def require_alike(function: str, *balls: Shaped) -> None:
     """Raise unless every ball has the same element type and device.
 
     Raises:
@@ -223,7 +224,7 @@ def require_one_shape(function: str, a: Shaped, b: Shaped) -> None:
         raise ArgumentError(f"Arguments of {function} must have one shape. Got {shapes}.")
 
 
-def require_one_form(function: str, a: Stored, b: Stored) -> None:
+def require_one_form(function: str, a: Shaped, b: Shaped) -> None:
     """Raise unless two matrices have one shape, element type and device.
 
     Raises:
@@ -236,8 +237,8 @@ def require_one_form(function: str, a: Stored, b: Stored) -> None:
     require_one_shape(function, a, b)
 
 
-def first_reason(*balls: Ball) -> str:
-    """Return why the first ball without information has none, or "".
+def first_reason(*balls: Any) -> str:
+    """Return why the first without information has none, or "".
 
     Example:
         >>> first_reason(ball(torch.zeros(2)))
@@ -403,11 +404,10 @@ def diag(a: Ball) -> Ball:
         ((3, 3), (3, 1))
     """
     rows, cols = a.shape
-    if cols == 1:
-        return Ball(torch.diag(a.centre.flatten()), a.radius, a.reason)
-    if rows == cols:
-        return Ball(torch.diag(a.centre).reshape(-1, 1), a.radius, a.reason)
-    raise ArgumentError(f"`a` of diag must be one column or a square matrix. Got {rows} x {cols}.")
+    if 1 != cols != rows:
+        raise ArgumentError(f"`a` of diag must be one column or a square matrix. Got {rows} x {cols}.")
+    entries = torch.diag(a.centre.flatten() if cols == 1 else a.centre)
+    return Ball(entries.reshape(rows, -1), a.radius, a.reason)
 
 
 def relu(a: Ball) -> Ball:

@@ -435,11 +435,5 @@ def sigma_min(a: Ball) -> arb:
     return nonnegative(smallest_alone(a), a.radius) if a.is_finite else nan()
 
 
-def spectral_norm(a: Ball) -> arb:
-    """Return the spectral norm; for a vector the Euclidean norm.
-
-    Example:
-        >>> spectral_norm(Ball(torch.ones(1, 1))) == 1
-        True
-    """
-    return sigma_max(a)
+spectral_norm = sigma_max
+"""Of a vector it is the Euclidean norm."""

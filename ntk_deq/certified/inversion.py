@@ -4,6 +4,17 @@ Inverses and solutions of small exact systems in `arb`, for those too ill-condit
 
 A float inverse of a matrix of condition number above about 1e13 proves nothing. In 192 bits, or 1536 where entries
 differ by hundreds of orders of magnitude, elimination in ball arithmetic does: its result contains the truth or fails.
+
+Pseudoinverses. For A of full column rank and a > 0,
+
+    [aI, A; A', 0]^-1 = [(I - A A+)/a, A+'; A+, -a (A'A)^-1],
+
+and the matrix on the left is invertible if and only if the rank is full. So an inverse that is proved is a proof of the
+rank, too. A matrix of lower rank has one near it of every higher rank, whose pseudoinverse is as far as may be: it is
+computed for small exact matrices alone, in fractions.
+
+References:
+    Bjorck, Numerical Methods for Least Squares Problems, 1996, section 2.6.
 """
 
 from __future__ import annotations
@@ -13,12 +24,23 @@ from collections.abc import Callable, Iterator
 
 import flint
 import torch
-from flint import arb, arb_mat
+from flint import arb, arb_mat, fmpq, fmpq_mat
 from torch import Tensor
 
 from ntk_deq.certified.arithmetic import enclose, matmul, subtract
-from ntk_deq.certified.dense import Ball, first_reason, identity, no_information, require_alike, require_square
-from ntk_deq.certified.norms import entries
+from ntk_deq.certified.dense import (
+    Ball,
+    above,
+    beside,
+    block,
+    first_reason,
+    identity,
+    no_information,
+    require_alike,
+    require_square,
+    transpose,
+)
+from ntk_deq.certified.norms import EXACT_ORDER, entries, whole_matrix
 from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, root_up, subtract_down
 from ntk_deq.certified.scalar import upper
 from ntk_deq.errors import ArgumentError
@@ -287,3 +309,82 @@ def _refined_solution(matrix: Ball, right: Ball, like: Ball) -> Ball | None:
     moved = add_up(right.radius, multiply_up(matrix.radius, size_up(found)))
     error = add_up(found.radius, divide_up(multiply_up(size, moved), gap))
     return enclose(found.centre, error, like) if math.isfinite(error) else None
+
+
+UNCERTAIN_RANK = "its rank is not certain"
+"""Why a pseudoinverse has no information."""
+
+
+def pinv(a: Ball) -> Ball:
+    """Return the pseudoinverse of Moore and Penrose.
+
+    Args:
+        a: rows x cols.
+
+    Returns:
+        The ball, cols x rows; no information where the rank is not certain.
+
+    Example:
+        >>> pinv(Ball(torch.tensor([[1.0], [1.0]], dtype=torch.float64))).centre.tolist()
+        [[0.5, 0.5]]
+    """
+    rows, cols = a.shape
+    if not a.is_finite:
+        return no_information(a, cols, rows, a.reason)
+    if a.is_exact and max(a.shape) <= EXACT_ORDER:
+        numbers, exponent = whole_matrix(a.centre)
+        if numbers.rank() < min(a.shape):
+            found = nearest_ball(arb_mat(rational_pinv(fmpq_mat(numbers)) * fmpq(2) ** -exponent), a.centre)
+            return enclose(found.centre, found.radius, a)
+    if rows == cols:
+        found = inverse(a)
+    elif rows < cols:
+        found = transpose(pinv(transpose(a)))
+    else:
+        found = _of_columns(a)
+    return found if found.is_finite else no_information(a, cols, rows, UNCERTAIN_RANK)
+
+
+def _of_columns(a: Ball) -> Ball:
+    """Return the pseudoinverse of a matrix with more rows than columns."""
+    rows, cols = a.shape
+    weight = balance(a.work)
+    corner = Ball(torch.eye(rows, dtype=a.dtype, device=a.device) * weight)
+    empty = Ball(torch.zeros(cols, cols, dtype=a.dtype, device=a.device))
+    system = above(beside(corner, a), beside(transpose(a), empty))
+    return block(inverse(system), rows, rows + cols, 0, rows)
+
+
+def balance(centre: Tensor) -> float:
+    """Return a power of two near the smallest singular value, for which the system is conditioned as the matrix is.
+
+    Example:
+        >>> balance(torch.eye(2) * 5.0)
+        4.0
+    """
+    try:
+        least = float(torch.linalg.svdvals(centre)[-1])
+    except torch.linalg.LinAlgError:
+        return 1.0
+    return math.ldexp(1.0, min(max(math.frexp(least)[1] - 1, -120), 120)) if 0 < least < math.inf else 1.0
+
+
+def rational_pinv(a: fmpq_mat) -> fmpq_mat:
+    """Return the pseudoinverse of a matrix of fractions, whatever its rank.
+
+    With A = C R, C the columns of A at the pivots of its row-reduced form and R the rows of that:
+    R'(R R')^-1 (C'C)^-1 C'.
+
+    Example:
+        >>> rational_pinv(fmpq_mat(2, 2, [1, 1, 1, 1])).tolist()
+        [[1/4, 1/4], [1/4, 1/4]]
+    """
+    rows, cols = a.nrows(), a.ncols()
+    reduced, rank = a.rref()
+    if rank == 0:
+        return fmpq_mat(cols, rows)
+    pivots = [next(j for j in range(cols) if reduced[i, j] != 0) for i in range(rank)]
+    left = fmpq_mat(rows, rank, [a[i, j] for i in range(rows) for j in pivots])
+    right = fmpq_mat(rank, cols, [reduced[i, j] for i in range(rank) for j in range(cols)])
+    inner = (left.transpose() * left).inv() * left.transpose()
+    return right.transpose() * ((right * right.transpose()).inv() * inner)

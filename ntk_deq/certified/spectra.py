@@ -1,6 +1,16 @@
 """Singular values and symmetric eigenvalues of a matrix ball, from a float factorisation and bounds on its defects.
 
 And the derivative of a simple singular value: the product u v' of its singular vectors, with an error bound.
+
+Square roots. For positive semidefinite A and B with square roots X and Y,
+
+    fro(X - Y) <= fro(A - B)/(lambda_min(X) + lambda_min(Y)),    fro(X - Y)^2 <= sqrt(n) fro(A - B),
+
+the first since X (X - Y) + (X - Y) Y = A - B, the second by Powers and Stormer. So a symmetric Y without a negative
+eigenvalue, however it was found, is as near to the root of A as Y^2 is to A allows.
+
+References:
+    Higham, Functions of Matrices, 2008, theorem 6.2; Powers and Stormer, Commun. Math. Phys. 16, 1970.
 """
 
 from __future__ import annotations
@@ -11,8 +21,16 @@ import torch
 from flint import arb
 from torch import Tensor
 
-from ntk_deq.certified.arithmetic import column_multiples, matmul, orthogonality_up, residual_up, scale, subtract
-from ntk_deq.certified.dense import Ball, require_square, transpose
+from ntk_deq.certified.arithmetic import (
+    column_multiples,
+    enclose,
+    matmul,
+    orthogonality_up,
+    residual_up,
+    scale,
+    subtract,
+)
+from ntk_deq.certified.dense import Ball, no_information, require_square, transpose
 from ntk_deq.certified.exactness import is_monomial, is_triangular, may_be_exact, sum_error
 from ntk_deq.certified.functions import power, square_root
 from ntk_deq.certified.norms import EXACT_ORDER, dyadic, frobenius, nonnegative, whole_matrix
@@ -24,6 +42,8 @@ from ntk_deq.certified.rounding import (
     largest_entry,
     multiply_up,
     power_of_two,
+    root_up,
+    subtract_down,
     times_power_of_two,
     unit_roundoff,
 )
@@ -338,3 +358,87 @@ def _defect(a: Ball, v: Ball, u: Ball, near: float) -> float:
 def _lost(centre: torch.Tensor, a: Ball) -> float:
     """Return an upper bound of what rounding to a's element type loses."""
     return upper(frobenius(Ball(centre - centre.to(a.centre.dtype).double())))
+
+
+_GRID = 2.0**24  # a root whose entries are multiples of 2^-24 is tried as one without any error
+
+
+def root_error(residual: float, order: int, low: float, below: float) -> float:
+    """Bound the distance of a symmetric Y >= 0 from the root of a positive semidefinite A.
+
+    Args:
+        residual: Upper bound of fro(A - Y^2).
+        order: n.
+        low: Lower bound, >= 0, of the smallest eigenvalue of Y.
+        below: Lower bound, >= 0, of the smallest eigenvalue of A.
+
+    Example:
+        >>> root_error(0.0, 3, 0.0, 0.0), root_error(0.5, 1, 1.0, 1.0) < 0.2501
+        (0.0, True)
+    """
+    if residual == 0:
+        return 0.0
+    rough = root_up(multiply_up(root_up(float(order)), residual))
+    gap = lower(exact(low) + square_root(exact(below)))
+    return min(rough, divide_up(residual, gap)) if gap > 0 else rough
+
+
+def sqrtm(a: Ball) -> Ball:
+    """Return the symmetric square root without negative eigenvalues.
+
+    Args:
+        a: n x n; the caller vouches that the true matrix is symmetric and positive semidefinite.
+
+    Returns:
+        The ball; exact where Y^2 is the matrix without rounding.
+
+    Raises:
+        ArgumentError: The matrix is not square.
+
+    Example:
+        >>> sqrtm(Ball(torch.tensor([[5.0, 4.0], [4.0, 5.0]]))).centre.tolist()
+        [[2.0, 1.0], [1.0, 2.0]]
+    """
+    order = require_square("sqrtm", a)
+    if not a.is_finite:
+        return no_information(a, order, order, a.reason)
+    middle, apart, exponent = projection(a)
+    if exponent % 2:
+        middle, exponent = middle * 0.5, exponent + 1  # the entries are near 1, and none underflows that matters
+        apart = add_up(apart, multiply_up(float(middle.numel()), 2.0**-1074))
+    try:
+        values, vectors = torch.linalg.eigh(middle)
+    except torch.linalg.LinAlgError:
+        return no_information(a, order, order, "the eigenvalues were not found")
+    found = (vectors * values.clamp(min=0.0).sqrt()) @ vectors.mT
+    found = (found + found.mT) * 0.5
+    below = max(0.0, subtract_down(subtract_down(*_least(middle)), apart))
+    best, error = found, math.inf
+    for candidate in ((found * _GRID).round() / _GRID, found):
+        root, low = _without_negative(candidate)
+        off = subtract(Ball(middle, apart), matmul(Ball(root), Ball(root)))
+        bound = root_error(add_up(off.fro, off.radius), order, low, below)
+        if bound < error:
+            best, error = root, bound
+    unit = dyadic(1, exponent // 2)
+    moved = scale(unit, Ball(best, error))
+    return enclose(moved.centre, moved.radius, a)
+
+
+def _least(symmetric: Tensor) -> tuple[float, float]:
+    """Return an approximation of the smallest eigenvalue, and its error."""
+    values, error = symmetric_discs(symmetric)
+    return values[0], error
+
+
+def _without_negative(symmetric: Tensor) -> tuple[Tensor, float]:
+    """Return a symmetric matrix near one, and a lower bound >= 0 of its smallest eigenvalue."""
+    unit = torch.eye(len(symmetric), dtype=symmetric.dtype, device=symmetric.device)
+    for factor in (-2.0, -8.0, -32.0, 0.0):
+        low = subtract_down(*_least(symmetric))
+        if low >= 0:
+            return symmetric, low
+        if not math.isfinite(low):
+            break
+        symmetric = symmetric + unit * (factor * low)
+    return torch.zeros_like(symmetric), 0.0

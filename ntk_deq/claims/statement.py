@@ -22,11 +22,11 @@ from ntk_deq.language.application import Functions
 from ntk_deq.language.declaration import Draw, ImageData, ModelSignature, Setting, model_names
 from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.format import format_expr, unshaped
-from ntk_deq.language.notation.formulas import exists_latex, exists_mathml, exists_text, to_latex
-from ntk_deq.language.notation.mathml import to_mathml
+from ntk_deq.language.notation.latex import latex
+from ntk_deq.language.notation.mathml import exists_mathml, to_mathml
 from ntk_deq.language.run import KeyValue, Run
 from ntk_deq.language.tree import Formula
-from ntk_deq.language.types import ONE, Reach, SizeRange, Sort, Type
+from ntk_deq.language.types import Reach, SizeRange, Type
 
 
 @dataclass(frozen=True)
@@ -172,9 +172,7 @@ def _members(over: Reach | None) -> str:
 
 
 def _shape(kind: Type) -> str:
-    if kind.sort is not Sort.MATRIX:
-        return ""
-    return f"[{kind.rows}]" if kind.cols == ONE else f"[{kind.rows}, {kind.cols}]"
+    return f"[{', '.join(map(str, kind.sizes))}]" if kind.sizes else ""
 
 
 def _images(images: ImageData) -> dict[str, Any]:
@@ -303,7 +301,8 @@ def statement_lines(claim: Claim) -> tuple[StatementLine, ...]:
     if claim.run is not None:
         lines.append(StatementLine("run", claim.run.kind.name, run_words(claim.run), "", ""))
     for free in claim.exists.values():
-        lines.append(StatementLine("exists", free.name, exists_text(free), exists_mathml(free), exists_latex(free)))
+        mathml = exists_mathml(free)
+        lines.append(StatementLine("exists", free.name, f"∃ {free.name} in {_quantified(free)}", mathml, latex(mathml)))
     if claim.uniform:
         lines.append(StatementLine("exists", "order", order_words(claim) or "", "", ""))
     lines += [_line("witness", formula) for formula in claim.witness.values()]
@@ -311,4 +310,5 @@ def statement_lines(claim: Claim) -> tuple[StatementLine, ...]:
 
 
 def _line(section: str, formula: Formula) -> StatementLine:
-    return StatementLine(section, formula.name, formula.text, to_mathml(formula.expr), to_latex(formula.expr))
+    mathml = to_mathml(formula.expr)
+    return StatementLine(section, formula.name, formula.text, mathml, latex(mathml))

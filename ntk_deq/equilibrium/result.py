@@ -10,7 +10,7 @@ autograd.Function with leftovers of the transform at hand, which would spoil the
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import IntEnum
@@ -185,11 +185,31 @@ class Equilibrium:
 
     def _repr_html_(self) -> str:
         """Return the same summary as a table, for notebooks."""
-        cells = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>"
-            for name, text in self._rows()
-        )
-        return f"<table><caption>{html.escape(self._title())}</caption><tbody>{cells}</tbody></table>"
+        return html_table(self._title(), dict(self._rows()))
+
+
+def html_table(title: str, rows: Mapping[str, object]) -> str:
+    """Return a two-column HTML table with a caption; every text is escaped.
+
+    Example:
+        >>> html_table("Model", {"width": 3})
+        '<table><caption>Model</caption><tr><th>width</th><td>3</td></tr></table>'
+    """
+    body = "".join(
+        f"<tr><th>{html.escape(key, quote=False)}</th><td>{html.escape(str(value), quote=False)}</td></tr>"
+        for key, value in rows.items()
+    )
+    return f"<table><caption>{html.escape(title, quote=False)}</caption>{body}</table>"
+
+
+def one_line(name: str, rows: Mapping[str, object]) -> str:
+    """Return the same facts on one line.
+
+    Example:
+        >>> one_line("Model", {"width": 3, "dtype": "float64"})
+        'Model(width=3, dtype=float64)'
+    """
+    return f"{name}({', '.join(f'{key}={value}' for key, value in rows.items())})"
 
 
 def check_closure(step: Callable[..., Tensor], tensors: Sequence[Tensor]) -> None:

@@ -19,7 +19,7 @@ from torch import Tensor
 from ntk_deq.certified.arithmetic import add, column_multiples, matmul, subtract
 from ntk_deq.certified.dense import Ball, identity, relu, transpose
 from ntk_deq.certified.inversion import approximate_inverse, identity_defect, size_up
-from ntk_deq.certified.rounding import add_up, multiply_up
+from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, subtract_down
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,6 +135,15 @@ class BallLayer:
         """Return the map in plain floating point, to solve with."""
         return self.activation.function(Z @ self.weight.centre + self.source.centre)
 
+    def float_slopes(self, Z: Float[Tensor, "N m"]) -> Float[Tensor, "N m"]:
+        """Return slopes of the activation at a state, in plain floating point."""
+        return self.slopes(Ball(Z @ self.weight.centre + self.source.centre)).middle
+
+    def systems(self, slopes: Float[Tensor, "N m"]) -> Float[Tensor, "N m m"]:
+        """Return I - L D for each sample's slopes D, in plain floating point."""
+        unit = torch.eye(slopes.shape[1], dtype=slopes.dtype, device=slopes.device)
+        return unit - self.weight.centre * slopes[:, None, :]
+
     def slopes(self, pre: Ball) -> Slopes:
         """Return bounds on the activation's slopes over a ball of pre-activations; 0 at an exact zero.
 
@@ -146,11 +155,22 @@ class BallLayer:
         return Slopes(found.low.masked_fill(self.at_zero, 0.0), found.high.masked_fill(self.at_zero, 0.0))
 
 
+def banach_bound(residual: float, contraction: float) -> float:
+    """Return residual/(1 - q), which bounds the distance of a point from the fixed point of a q-contraction.
+
+    Args:
+        residual: Upper bound of norm(f(z) - z); 1 gives the gain 1/(1 - q) itself.
+        contraction: Upper bound of q; infinite where it is not below one.
+
+    Example:
+        >>> banach_bound(0.0, 0.5), banach_bound(1.0, 1.0), banach_bound(1.0, 0.5) >= 2
+        (0.0, inf, True)
+    """
+    return divide_up(residual, subtract_down(1.0, contraction))
+
+
 MOST_WORK = 1 << 31
 """Patterns times m^3 up to which inverses are formed: a few seconds on one core."""
-
-_NEWTON_STEPS = 30
-# A piecewise linear system ends after as many steps as patterns are passed through; more than this is a cycle.
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,62 +243,3 @@ def _one_inverse(weight: Ball, row: Slopes, rows: Tensor) -> PatternInverse | No
         right = add_up(right, multiply_up(size_up(unsure), size_up(picked)))
         left = add_up(left, size_up(matmul(inverse, unsure)))
     return PatternInverse(rows, inverse, right, left)
-
-
-def newton_steps(layer: BallLayer, start: Float[Tensor, "N m"]) -> Float[Tensor, "N m"]:
-    """Return where Newton's method ends in floating point; nothing is promised of it.
-
-    Each step solves the linear system of the present slopes, row by row: exact for a linear layer, finite for most
-    piecewise linear ones.
-
-    Args:
-        layer: The map.
-        start: Where to start.
-
-    Example:
-        >>> from ntk_deq.equilibrium.slopes import IDENTITY
-        >>> one = torch.ones(1, 1, dtype=torch.float64)
-        >>> newton_steps(BallLayer(Ball(3 * one), Ball(one), Ball(one), IDENTITY), 0 * one).item()
-        -0.5
-    """
-    order = layer.weight.shape[0]
-    if start.shape[0] * order**3 > MOST_WORK:
-        return start
-    unit = torch.eye(order, dtype=start.dtype, device=start.device)
-    point, best, least = start, start, float("inf")
-    for _ in range(_NEWTON_STEPS):
-        pre = Ball(point @ layer.weight.centre + layer.source.centre)
-        if not pre.is_finite:
-            break
-        gap = point - layer.activation.function(pre.centre)
-        size = float(torch.linalg.vector_norm(gap))
-        if size < least:
-            best, least = point, size
-        systems = unit - layer.weight.centre * layer.slopes(pre).middle[:, None, :]
-        change, info = torch.linalg.solve_ex(systems.mT, gap[:, :, None])
-        if bool(info.any()) or size == 0:
-            break
-        point = point - change[:, :, 0]
-    return best
-
-
-def linear_adjoint(layer: BallLayer, slopes: Float[Tensor, "N m"]) -> Float[Tensor, "N m"]:
-    """Return V with V = b' + (V .* D) L' in floating point by linear systems, or b' where they are too many.
-
-    Args:
-        layer: Gives L and b.
-        slopes: D.
-
-    Example:
-        >>> from ntk_deq.equilibrium.slopes import IDENTITY
-        >>> one = torch.ones(1, 1, dtype=torch.float64)
-        >>> linear_adjoint(BallLayer(Ball(3 * one), Ball(one), Ball(one), IDENTITY), one).item()
-        -0.5
-    """
-    readout = layer.readout.centre.expand_as(slopes)
-    order = slopes.shape[1]
-    if slopes.shape[0] * order**3 > MOST_WORK:
-        return readout.contiguous()
-    unit = torch.eye(order, dtype=slopes.dtype, device=slopes.device)
-    systems = unit - layer.weight.centre * slopes[:, None, :]
-    return torch.linalg.solve_ex(systems, readout[:, :, None])[0][:, :, 0]

@@ -6,6 +6,8 @@ Picard iteration: the plain method, and the reference for the others.
 
 Damped (Krasnoselskii-Mann) iteration: breaks cycles of maps that do not contract.
 
+Newton's method, for maps whose derivative is at hand.
+
 Anderson acceleration, type II, safeguarded sample by sample: where it does not help, plain steps are taken.
 
 Splitting iterations (`splitting.py`) are chosen by name here as well; they serve monotone layers alone.
@@ -14,6 +16,7 @@ Splitting iterations (`splitting.py`) are chosen by name here as well; they serv
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
@@ -118,6 +121,30 @@ class Damped(Solver):
     ) -> tuple[Float[Tensor, "B n"], None]:
         """Return the point between the present one and its image."""
         return point + self.damping * (image - point), None
+
+
+@dataclass(frozen=True, eq=False)
+class Newton(Solver):
+    """Iterate z <- z + (I - J)^-1 (f(z) - z), J the derivative of f at z; the plain step where I - J is singular.
+
+    On a map that is linear piece by piece the step from the right piece is exact.
+
+    Attributes:
+        systems: Gives I - J of each sample.
+    """
+
+    systems: Callable[[Float[Tensor, "B n"]], Float[Tensor, "B n n"]]
+    name: ClassVar[str] = "newton"
+
+    def init_state(self, point: Float[Tensor, "B n"]) -> None:
+        """Return no state."""
+
+    def advance(
+        self, point: Float[Tensor, "B n"], image: Float[Tensor, "B n"], residual: Float[Tensor, " B"], state: None
+    ) -> tuple[Float[Tensor, "B n"], None]:
+        """Return the point where the linearised map is at rest."""
+        change, info = torch.linalg.solve_ex(self.systems(point), (image - point).unsqueeze(2))
+        return torch.where(info.unsqueeze(1) == 0, point + change.squeeze(2), image), None
 
 
 @dataclass(frozen=True, eq=False)
@@ -294,6 +321,7 @@ __all__ = [
     "SPLITTINGS",
     "Anderson",
     "Damped",
+    "Newton",
     "Picard",
     "Solver",
     "as_solver",

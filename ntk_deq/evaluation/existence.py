@@ -14,13 +14,14 @@ from flint import arb, arb_mat
 
 from ntk_deq import certified as ct
 from ntk_deq.certified import scalar as sc
-from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.certified.functions import absolute_value, maximum
 from ntk_deq.certified.inversion import approximate_inverse
 from ntk_deq.certified.precise import PreciseMatrix, adopt, as_ball
 from ntk_deq.certified.precise.arithmetic import frobenius
 from ntk_deq.certified.precise.matrix import from_rows
-from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, subtract_down
+from ntk_deq.certified.rounding import add_up, multiply_up
+from ntk_deq.certified.structured import densified
+from ntk_deq.equilibrium.slopes import banach_bound
 from ntk_deq.errors import LimitError
 from ntk_deq.evaluation.arithmetic import to_matrix
 from ntk_deq.evaluation.balls import evaluate, evaluate_scalar
@@ -271,7 +272,7 @@ def nearby_fixed_point(env: Environment, state: Matrix, image: Matrix) -> Nearby
     most = LARGEST if env.precision is None else LARGEST_PRECISE
     if rows * cols > most:
         return f"the state has {rows * cols} entries, and I - J is written out for {most} at most"
-    residual = dense_form(ct.subtract(image.ball, state.ball))
+    residual = densified(ct.subtract(image.ball, state.ball))
     size = max(sc.upper(ct.frobenius(state.ball)), _TINY)
     rho = multiply_up(_LEAST if env.precision is None else _LEAST_PRECISE, size)
     rho = max(rho, multiply_up(2.0, sc.upper(ct.frobenius(residual))))
@@ -291,14 +292,13 @@ def nearby_fixed_point(env: Environment, state: Matrix, image: Matrix) -> Nearby
     rho = max(rho, multiply_up(2.0, r))
     for _ in range(_TRIES):
         q = _contraction(env, _around(state, rho), inverse, unit)
-        left = subtract_down(1.0, q)
-        if not left > 0:
+        if not q < 1:
             return f"the slopes of the map within {rho:.3g} of the point found are not known well enough (q = {q:.3g})"
-        radius = divide_up(r, left)
+        radius = banach_bound(r, q)
         if radius <= rho:
             wide = max(rho, _WIDE * size)  # nothing but the distance of others follows from it
-            left = subtract_down(1.0, _contraction(env, _around(state, wide), inverse, unit))
-            return Nearby(radius, wide if left > 0 and divide_up(r, left) <= wide else rho)
+            far = banach_bound(r, _contraction(env, _around(state, wide), inverse, unit))
+            return Nearby(radius, wide if far <= wide else rho)
         rho = max(_GROWTH * rho, radius)
     return "no ball around the point found is mapped into itself"
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ntk_deq.errors import ArgumentError, LimitError, nearest_name
-from ntk_deq.language.types import ONE, Sort, Type
+from ntk_deq.language.types import Sort, Type
 
 # 512 MiB of float64: far above what a dense singular value decomposition can treat, below the memory of any machine.
 MAX_ENTRIES = 2**26
@@ -68,7 +68,7 @@ def shape_of(kind: Type, sizes: Mapping[str, int], *, name: str = "a variable") 
         raise ArgumentError(
             f"The size {', '.join(missing)} of `{name}` has no value; the setting's `sizes` must give it."
         )
-    shape = (kind.rows.evaluate(sizes),) if kind.cols == ONE else (kind.rows.evaluate(sizes), kind.cols.evaluate(sizes))
+    shape = tuple(size.evaluate(sizes) for size in kind.sizes)
     if math.prod(shape) > MAX_ENTRIES:
         raise LimitError(
             f"`{name}` would be {' x '.join(map(str, shape))}, {math.prod(shape)} entries; at most {MAX_ENTRIES}."

@@ -17,5 +17,5 @@ indices.py                what stands in the brackets of a family, a run or a qu
 run.py, recursion.py      kinds of run (fixed-point, descent, flow): keys, index, words; steps that a claim gives
 written.py                functions with a parameter, and derivatives by name, in other functions
 ranges.py                 what follows without evaluating: ranges of formulas, what lies below what
-format.py, notation/      plain text; LaTeX, MathML, SymPy, and how a name is set
+format.py, notation/      plain text; MathML, LaTeX that is read off it, and how a name is set
 """

@@ -9,9 +9,9 @@ import math
 from fractions import Fraction
 
 from ntk_deq.language.calls import Parameter, same_shape
+from ntk_deq.language.notation import fenced, word
 from ntk_deq.language.number_functions import (
     CURVED,
-    NO_CLASS,
     NO_MUTANT,
     NO_ORDER,
     OPEN_UNIT,
@@ -27,8 +27,6 @@ from ntk_deq.language.record import (
     Function,
     Kink,
     always,
-    applied,
-    fenced,
     magnitude,
     positive_part,
 )
@@ -57,9 +55,7 @@ ACTIVATIONS = (
         blind=frozenset({_C.SIGN}),
         values=magnitude,
         above=frozenset({"relu"}),
-        latex=r"\left|{}\right|",
-        mathml=fenced("|"),
-        sympy="Abs",
+        mathml=fenced("{}", "|", "|"),
         numpy="np.abs({})",
         lacks={"mutant": NO_MUTANT, "formula": PRIMITIVE},
     ),
@@ -80,9 +76,7 @@ ACTIVATIONS = (
             "slope": "zero wherever it has one",
             "formula": "it is no formula of continuous functions",
             "above": NO_ORDER,
-            "latex": UPRIGHT,
             "mathml": UPRIGHT,
-            "sympy": "its name is set upright, as that of the entrywise one",
         },
     ),
     Function(
@@ -107,9 +101,7 @@ ACTIVATIONS = (
         lacks={
             "above": NO_ORDER,
             "mutant": NO_MUTANT,
-            "latex": UPRIGHT,
             "mathml": UPRIGHT,
-            "sympy": "SymPy's Max(x, 0) is printed as a maximum",
         },
     ),
     Function(
@@ -128,8 +120,7 @@ ACTIVATIONS = (
             primitive="relu(x)",
         ),
         values=always(UNIT),
-        latex=r"\operatorname{{relu}}'\left({}\right)",
-        mathml=applied('<mi mathvariant="normal">relu′</mi>'),
+        mathml=word("relu′"),
         numpy="np.heaviside({}, 0.0)",
         lacks={
             "sides": "it is constant on both sides, and jumps",
@@ -137,7 +128,6 @@ ACTIVATIONS = (
             "formula": "it is no formula of continuous functions",
             "above": NO_ORDER,
             "mutant": NO_MUTANT,
-            "sympy": "SymPy's Heaviside is printed as another letter",
         },
     ),
     Function(
@@ -161,9 +151,7 @@ ACTIVATIONS = (
         lacks={
             "sides": CURVED,
             "primitive": "it has no closed form in functions of the language",
-            "latex": UPRIGHT,
             "mathml": UPRIGHT,
-            "sympy": NO_CLASS,
         },
     ),
     Function(
@@ -183,8 +171,6 @@ ACTIVATIONS = (
         ),
         values=always(OPEN_UNIT),
         mutant=(RIVALS, "sigmoid"),
-        latex=r"\tanh\left({}\right)",
-        sympy="tanh",
         numpy="np.tanh({})",
         lacks={"mathml": UPRIGHT, "sides": CURVED, "above": NO_ORDER},
     ),
@@ -209,9 +195,7 @@ ACTIVATIONS = (
         lacks={
             "sides": CURVED,
             "above": NO_ORDER,
-            "latex": UPRIGHT,
             "mathml": UPRIGHT,
-            "sympy": NO_CLASS,
         },
     ),
     Function(
@@ -244,17 +228,13 @@ ACTIVATIONS = (
             "sides": CURVED,
             "primitive": "nobody has asked for it",
             "above": NO_ORDER,
-            "latex": UPRIGHT,
             "mathml": UPRIGHT,
-            "sympy": NO_CLASS,
         },
     ),
 )
 """Activations, and what comes with them."""
 
 _WRITTEN = {
-    "sympy": NO_CLASS,
-    "latex": UPRIGHT,
     "mathml": UPRIGHT,
     "above": NO_ORDER,
     "numpy": "its definition has it, as it has two arguments",

@@ -9,10 +9,11 @@ from decimal import ROUND_DOWN, Decimal, localcontext
 from fractions import Fraction
 
 from ntk_deq.language.tree import BOUND, CONSTANT_NAMES, RESOLVENT, SUBDIFFERENTIAL, Expr, Kind, Mark, Sign
-from ntk_deq.language.types import ONE, Sort
 
 # How tightly a node binds; a part that binds less tightly than its place demands gets brackets.
 QUANTIFIED, DISJUNCTION, CONJUNCTION, NEGATION, COMPARISON, SUM, PRODUCT, SIGN, POWER, ATOM = range(10)
+TENSOR = (SUM + PRODUCT) / 2
+"""Between a sum and a product: a Kronecker product needs brackets as a factor, not as a summand."""
 
 BINDING = {
     Kind.FOR_ALL: QUANTIFIED,
@@ -201,8 +202,7 @@ def _shape(function: Expr) -> str:
     stated = function.args[1] if len(function.args) > 1 else None
     type_ = None if stated is None else stated.type
     if type_ is not None:
-        sizes = [] if type_.sort is not Sort.MATRIX else [type_.rows] if type_.cols == ONE else [type_.rows, type_.cols]
-        return f"[{', '.join(map(str, sizes))}]"
+        return f"[{', '.join(map(str, type_.sizes))}]"
     if stated is None or stated.kind is not Kind.CALL or stated.names:
         return ""
     return f"[{', '.join(map(format_expr, stated.args))}]"

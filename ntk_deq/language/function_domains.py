@@ -101,11 +101,7 @@ class FunctionDomain:
     @property
     def argument(self) -> str:
         """The shape of the argument in brackets; empty where it is any."""
-        if self.shape is None:
-            return ""
-        if self.shape.sort is not Sort.MATRIX:
-            return "[]"
-        return f"[{self.shape.rows}]" if self.shape.cols == ONE else f"[{self.shape.rows}, {self.shape.cols}]"
+        return "" if self.shape is None else f"[{', '.join(map(str, self.shape.sizes))}]"
 
 
 def _filled(text: str | None, values: Mapping[str, str]) -> str | None:

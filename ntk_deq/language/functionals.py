@@ -11,18 +11,16 @@ from ntk_deq.language.calls import (
     scalar_shape,
     statement_shape,
 )
+from ntk_deq.language.notation import applied, fenced, mi, mn, mo, tag, word
 from ntk_deq.language.record import (
     Change,
     Degree,
     Function,
     Length,
     always,
-    applied,
     extreme,
-    fenced,
     sum_of_products,
     total,
-    word,
 )
 from ntk_deq.language.types import NOT_NEGATIVE, Range
 
@@ -35,11 +33,11 @@ _TURNED_OR_SWAPPED = frozenset({Change.TRANSPOSE, Change.ORDER})
 
 
 def _indexed(letter: str, index: str) -> str:
-    return applied(f"<msub><mi>{letter}</mi><mi>{index}</mi></msub>")
+    return applied(tag("msub", mi(letter), mi(index)))
 
 
 def _norm(index: str) -> str:
-    return f"<msub>{fenced('‖')}{index}</msub>"
+    return tag("msub", fenced("{}", "‖", "‖"), index)
 
 
 TO_NUMBERS = (
@@ -53,7 +51,6 @@ TO_NUMBERS = (
         blind=_TURNED_OR_SWAPPED,
         mathml=word("tr"),
         numpy="np.trace({})",
-        sympy_matrix="Trace",
     ),
     Function(
         "det",
@@ -64,7 +61,6 @@ TO_NUMBERS = (
         smooth=True,
         blind=_TURNED_OR_SWAPPED,
         numpy="np.linalg.det({})",
-        sympy_matrix="Determinant",
     ),
     Function(
         "sum",
@@ -75,7 +71,6 @@ TO_NUMBERS = (
         degree=Degree.LINEAR,
         blind=_TURNED_OR_SWAPPED,
         values=total,
-        latex=r"\sum\left({}\right)",
         mathml=word("∑"),
         numpy="np.sum({})",
         of_number="",
@@ -89,8 +84,7 @@ TO_NUMBERS = (
         degree=Degree.BILINEAR,
         commutes=True,
         values=sum_of_products,
-        latex=r"\left\langle {}\right\rangle",
-        mathml=fenced("⟨", "⟩"),
+        mathml=fenced("{}", "⟨", "⟩"),
     ),
     Function(
         "max",
@@ -102,7 +96,6 @@ TO_NUMBERS = (
         values=extreme(max),
         above=frozenset({"min"}),
         mutant=("extreme", "min"),
-        latex=r"\max\left({}\right)",
         numpy="np.max({})",
         of_number="",
         grows=True,
@@ -116,7 +109,6 @@ TO_NUMBERS = (
         repeats=True,
         values=extreme(min),
         mutant=("extreme", "max"),
-        latex=r"\min\left({}\right)",
         numpy="np.min({})",
         of_number="",
         grows=True,
@@ -131,8 +123,7 @@ TO_NUMBERS = (
         values=always(NOT_NEGATIVE),
         above=frozenset({"lambda_max", "lambda_min", "rho", "sigma_max", "sigma_min"}),
         mutant=("norm", "fro"),
-        latex=r"\left\|{}\right\|",
-        mathml=fenced("‖"),
+        mathml=fenced("{}", "‖", "‖"),
         numpy="np.linalg.norm({}, 2)",
         of_number="abs",
         length=Length.VECTOR,
@@ -147,8 +138,7 @@ TO_NUMBERS = (
         values=always(NOT_NEGATIVE),
         above=frozenset({"lambda_max", "lambda_min", "norm", "rho", "sigma_max", "sigma_min"}),
         mutant=("norm", "norm"),
-        latex=r"\left\|{}\right\|_{{F}}",
-        mathml=_norm("<mi>F</mi>"),
+        mathml=_norm(mi("F")),
         numpy="np.linalg.norm({})",
         of_number="abs",
         of_vector="norm",
@@ -162,8 +152,7 @@ TO_NUMBERS = (
         scalar_shape,
         blind=frozenset({_C.SIGN}),
         values=always(NOT_NEGATIVE),
-        latex=r"\left\|{}\right\|_{{1}}",
-        mathml=_norm("<mn>1</mn>"),
+        mathml=_norm(mn("1")),
         numpy="np.linalg.norm({}, 1)",
     ),
     Function(
@@ -174,8 +163,7 @@ TO_NUMBERS = (
         scalar_shape,
         blind=frozenset({_C.SIGN}),
         values=always(NOT_NEGATIVE),
-        latex=r"\left\|{}\right\|_{{\infty}}",
-        mathml=_norm("<mi>∞</mi>"),
+        mathml=_norm(mi("∞")),
         numpy="np.linalg.norm({}, np.inf)",
     ),
     Function(
@@ -187,7 +175,6 @@ TO_NUMBERS = (
         blind=_ANY,
         values=always(NOT_NEGATIVE),
         mutant=("spectral", "sigma_max"),
-        latex=r"\sigma_{{\min}}\left({}\right)",
         mathml=_indexed("σ", "min"),
         numpy="np.linalg.svd({}, compute_uv=False)[-1]",
         of_vector="norm",
@@ -202,7 +189,6 @@ TO_NUMBERS = (
         values=always(NOT_NEGATIVE),
         above=frozenset({"norm", "rho", "sigma_min"}),
         mutant=("spectral", "sigma_min"),
-        latex=r"\sigma_{{\max}}\left({}\right)",
         mathml=_indexed("σ", "max"),
         numpy="np.linalg.svd({}, compute_uv=False)[0]",
         of_vector="norm",
@@ -226,7 +212,6 @@ TO_NUMBERS = (
         scalar_shape,
         blind=_TURNED,
         mutant=("spectral", "lambda_max"),
-        latex=r"\lambda_{{\min}}\left({}\right)",
         mathml=_indexed("λ", "min"),
         numpy="np.min(np.linalg.eigvals({}).real)",
     ),
@@ -239,7 +224,6 @@ TO_NUMBERS = (
         blind=_TURNED,
         above=frozenset({"lambda_min"}),
         mutant=("spectral", "lambda_min"),
-        latex=r"\lambda_{{\max}}\left({}\right)",
         mathml=_indexed("λ", "max"),
         numpy="np.max(np.linalg.eigvals({}).real)",
     ),
@@ -252,7 +236,6 @@ TO_NUMBERS = (
         blind=_TURNED_OR_SIGNED,
         values=always(NOT_NEGATIVE),
         above=frozenset({"lambda_max", "lambda_min"}),
-        latex=r"\rho\left({}\right)",
         mathml=word("ρ"),
         numpy="np.max(np.abs(np.linalg.eigvals({})))",
     ),
@@ -266,8 +249,7 @@ TO_NUMBERS = (
         values=always(NOT_NEGATIVE),
         above=frozenset({"fro", "lambda_max", "lambda_min", "norm", "rho", "sigma_max", "sigma_min"}),
         mutant=("norm", "fro"),
-        latex=r"\left\|{}\right\|_{{*}}",
-        mathml=_norm("<mo>∗</mo>"),
+        mathml=_norm(mo("∗")),
         numpy="np.linalg.norm({}, 'nuc')",
     ),
     Function(
@@ -289,7 +271,6 @@ TO_NUMBERS = (
         blind=_TURNED_OR_SWAPPED,
         of_symmetric=True,
         partial=True,
-        latex=r"\lambda_{{\min}}\left({}\right)",
         mathml=_indexed("λ", "min"),
         numpy="np.linalg.eigvalsh({})[0]",
     ),

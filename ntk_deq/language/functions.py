@@ -30,7 +30,9 @@ from ntk_deq.language.calls import (
     turned_shape,
     vec_shape,
 )
+from ntk_deq.language.format import PRODUCT, TENSOR
 from ntk_deq.language.functionals import TO_NUMBERS
+from ntk_deq.language.notation import applied, fenced, group, mi, mo, tag, word
 from ntk_deq.language.number_functions import CONSTANTS, OF_NUMBERS, RIVALS
 from ntk_deq.language.pieces import PIECES
 from ntk_deq.language.record import (
@@ -44,13 +46,12 @@ from ntk_deq.language.record import (
     first,
     product,
     with_zero,
-    word,
 )
 from ntk_deq.language.types import NOT_NEGATIVE, UNIT, Range, Type
 
 _P = Parameter
 
-_MOVED = r"\partial \operatorname{{{{vec}}}}\left({{{}}}\right)"
+_DIFFERENTIAL = group(mo("∂", form="prefix"), mi("vec"), fenced("{}"))
 
 OF_MATRICES = (
     Function(
@@ -65,8 +66,7 @@ OF_MATRICES = (
         reorders=True,
         mutant=("kronecker", "kronsum"),
         structure=Structure.OWN,
-        sympy_matrix="KroneckerProduct",
-        infix=("⊗", r"\otimes"),
+        infix="⊗",
     ),
     Function(
         "hadamard",
@@ -78,9 +78,8 @@ OF_MATRICES = (
         commutes=True,
         degree=Degree.BILINEAR,
         values=product,
-        infix=("⊙", r"\odot"),
+        infix="⊙",
         structure=Structure.ANY,
-        sympy_matrix="HadamardProduct",
     ),
     Function(
         "vec",
@@ -112,7 +111,6 @@ OF_MATRICES = (
         partial=True,
         exponent="-1",
         structure=Structure.ALL,
-        sympy_matrix="Inverse",
     ),
     Function(
         "kronsum",
@@ -124,7 +122,7 @@ OF_MATRICES = (
         degree=Degree.LINEAR,
         reorders=True,
         mutant=("kronecker", "kron"),
-        infix=("⊕", r"\oplus"),
+        infix="⊕",
     ),
     Function(
         "khatri_rao",
@@ -134,7 +132,7 @@ OF_MATRICES = (
         khatri_rao_shape,
         degree=Degree.BILINEAR,
         values=product,
-        infix=("∗", r"\ast"),
+        infix="∗",
     ),
     Function(
         "pinv",
@@ -174,6 +172,7 @@ OF_MATRICES = (
         "Identity matrix.",
         identity_shape,
         values=always(UNIT),
+        mathml=tag("msub", mi("I"), "{}"),
         structure=Structure.OWN,
     ),
     Function(
@@ -202,7 +201,7 @@ OF_MATRICES = (
         commutation_shape,
         optional=1,
         values=always(UNIT),
-        latex=r"K_{{{}}}",
+        mathml=tag("msub", mi("K"), "{}"),
     ),
 )
 """Functions that take a matrix to a matrix."""
@@ -215,7 +214,7 @@ OF_THE_MODEL = (
         "Gradient of a scalar, through the equilibrium, in the shape of the variable.",
         gradient_shape,
         partial=True,
-        latex=r"\nabla_{{{1}}} \left({0}\right)",
+        mathml_binding=TENSOR,
     ),
     Function(
         "jac",
@@ -224,7 +223,8 @@ OF_THE_MODEL = (
         "Jacobian matrix of vec(f) with respect to vec(x), through the equilibrium.",
         jacobian_shape,
         partial=True,
-        latex=rf"\frac{{{{{_MOVED.format(0)}}}}}{{{{{_MOVED.format(1)}}}}}",
+        mathml=tag("mfrac", _DIFFERENTIAL, _DIFFERENTIAL),
+        mathml_binding=PRODUCT,
     ),
     Function(
         "slope",
@@ -258,7 +258,7 @@ OF_THE_MODEL = (
         same_shape,
         needs_model=True,
         partial=True,
-        latex=r"F^{{\infty}}\left({}\right)",
+        mathml=applied(tag("msup", mi("F"), mo("∞"))),
     ),
     Function(
         "next",
@@ -267,7 +267,6 @@ OF_THE_MODEL = (
         "The model's map applied once to a state.",
         same_shape,
         needs_model=True,
-        latex=r"F\left({}\right)",
         mathml=word("F"),
     ),
 )

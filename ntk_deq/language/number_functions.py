@@ -21,8 +21,6 @@ RIVALS = "function"
 NO_MUTANT = "no mutation rule puts another function in its place"
 NO_ORDER = "no function is known to be nowhere larger"
 UPRIGHT = "its name is set upright"
-SYMPY = "SymPy's printer sets the class that it has for it"
-NO_CLASS = "SymPy has no class for it"
 CURVED = "it is not linear on both sides of zero"
 PRIMITIVE = "it is one of those that others are written in"
 BEYOND = "the prover has no terms for it, so that claims with it are tried on instances alone"
@@ -47,9 +45,8 @@ OF_NUMBERS = (
         ),
         values=always(OPEN_UNIT),
         mutant=(RIVALS, "tanh"),
-        sympy="erf",
         numpy="np.vectorize(math.erf, otypes=[float])({})",
-        lacks={"sides": CURVED, "formula": BEYOND, "above": NO_ORDER, "latex": UPRIGHT, "mathml": UPRIGHT},
+        lacks={"sides": CURVED, "formula": BEYOND, "above": NO_ORDER, "mathml": UPRIGHT},
     ),
     Function(
         "sin",
@@ -67,8 +64,6 @@ OF_NUMBERS = (
         ),
         values=always(SIGNED_UNIT),
         mutant=(RIVALS, "cos"),
-        latex=r"\sin\left({}\right)",
-        sympy="sin",
         numpy="np.sin({})",
         lacks={"mathml": UPRIGHT, "sides": CURVED, "formula": BEYOND, "above": NO_ORDER},
     ),
@@ -89,8 +84,6 @@ OF_NUMBERS = (
         blind=frozenset({_C.SIGN}),
         values=always(SIGNED_UNIT),
         mutant=(RIVALS, "sin"),
-        latex=r"\cos\left({}\right)",
-        sympy="cos",
         numpy="np.cos({})",
         lacks={"mathml": UPRIGHT, "sides": CURVED, "formula": BEYOND, "above": NO_ORDER},
     ),
@@ -112,8 +105,6 @@ OF_NUMBERS = (
         ),
         values=always(Range(Fraction(0), Fraction(22, 7))),
         mutant=(RIVALS, "cos"),
-        latex=r"\arccos\left({}\right)",
-        sympy="acos",
         numpy="np.arccos({})",
         lacks={"mathml": UPRIGHT, "sides": CURVED, "formula": BEYOND, "above": NO_ORDER},
     ),
@@ -133,8 +124,6 @@ OF_NUMBERS = (
         ),
         values=always(Range(Fraction(-11, 7), Fraction(11, 7))),
         mutant=(RIVALS, "tanh"),
-        latex=r"\arctan\left({}\right)",
-        sympy="atan",
         numpy="np.arctan({})",
         lacks={"mathml": UPRIGHT, "sides": CURVED, "formula": BEYOND, "above": NO_ORDER},
     ),
@@ -158,9 +147,8 @@ OF_NUMBERS = (
         ),
         values=always(NOT_NEGATIVE),
         mathml="<msqrt>{}</msqrt>",
-        sympy="sqrt",
         numpy="np.sqrt({})",
-        lacks={"sides": CURVED, "above": NO_ORDER, "mutant": NO_MUTANT, "latex": SYMPY},
+        lacks={"sides": CURVED, "above": NO_ORDER, "mutant": NO_MUTANT},
     ),
     Function(
         "exp",
@@ -181,9 +169,8 @@ OF_NUMBERS = (
         above=frozenset({"relu", "softplus"}),
         mathml="<msup><mi>e</mi>{}</msup>",
         mathml_binding=POWER,
-        sympy="exp",
         numpy="np.exp({})",
-        lacks={"sides": CURVED, "formula": PRIMITIVE, "mutant": NO_MUTANT, "latex": SYMPY},
+        lacks={"sides": CURVED, "formula": PRIMITIVE, "mutant": NO_MUTANT},
     ),
     Function(
         "log",
@@ -200,7 +187,6 @@ OF_NUMBERS = (
             derivative="exp(-log(x))",
         ),
         values=always(Range()),
-        sympy="log",
         numpy="np.log({})",
         lacks={
             "sides": CURVED,
@@ -208,7 +194,6 @@ OF_NUMBERS = (
             "primitive": "it has no value at 0, where the integral starts",
             "above": NO_ORDER,
             "mutant": NO_MUTANT,
-            "latex": SYMPY,
             "mathml": UPRIGHT,
         },
     ),
@@ -223,9 +208,7 @@ CONSTANTS = (
         "The circle's circumference over its diameter, unless a claim has a name of its own called `pi`.",
         scalar_shape,
         values=always(Range(Fraction(333, 106), Fraction(355, 113), low_open=True, high_open=True)),
-        latex=r"\pi",
         mathml="<mi>π</mi>",
-        sympy="pi",
         numpy="np.pi",
     ),
 )

@@ -236,13 +236,11 @@ class Function:
         values: The range of its values, from those of its arguments; those of matrices are of their entries.
         above: Functions of the same arguments that are nowhere larger.
         mutant: A mutation rule, and the function that it puts in its place.
-        infix: The sign between its arguments in print, and that sign in LaTeX.
+        infix: The sign between its arguments in print.
         exponent: What its argument is raised to in print.
-        latex: How a call is set in LaTeX; {} is the list of arguments. Without it, the name is set upright.
-        mathml: The same in MathML.
+        mathml: How a call is set, in MathML, off which LaTeX is read; {} is the list of arguments, of several each is
+            one of them. Without it, the name is set upright.
         mathml_binding: How tightly that binds as printed, as in `format`; None: as a call.
-        sympy: SymPy's own class for it, for numbers.
-        sympy_matrix: The same for matrices.
         numpy: A call in NumPy, {} the argument.
         lacks: Why a field is not set, for those that are not.
     """
@@ -276,13 +274,10 @@ class Function:
     values: Values | None = None
     above: frozenset[str] = frozenset()
     mutant: tuple[str, str] | None = None
-    infix: tuple[str, str] | None = None
+    infix: str | None = None
     exponent: str | None = None
-    latex: str | None = None
     mathml: str | None = None
     mathml_binding: float | None = None
-    sympy: str | None = None
-    sympy_matrix: str | None = None
     numpy: str | None = None
     lacks: Mapping[str, str] = field(default_factory=dict)
 
@@ -336,18 +331,3 @@ class Function:
         least, most = len(self.parameters) - self.optional, len(self.parameters)
         number = f"{least} or {most}" if least != most else str(most)
         return f"{'at least ' if self.repeats else ''}{number} argument{'s' if most > 1 else ''}"
-
-
-def fenced(left: str, right: str = "") -> str:
-    """Return the MathML of a call that is set between two signs."""
-    return f'<mrow><mo stretchy="true">{left}</mo>{{}}<mo stretchy="true">{right or left}</mo></mrow>'
-
-
-def applied(head: str) -> str:
-    """Return the MathML of a call that is set as a head and its arguments in brackets."""
-    return f"<mrow>{head}<mo>\N{FUNCTION APPLICATION}</mo>{fenced('(', ')')}</mrow>"
-
-
-def word(name: str) -> str:
-    """Return the MathML of a call that is set as an upright word and its arguments in brackets."""
-    return applied(f'<mi mathvariant="normal">{name}</mi>')

@@ -83,10 +83,9 @@ class Shapes:
         """Return a type for people, with numbers in brackets where letters are fixed."""
         if type_.sort is not Sort.MATRIX:
             return f"a {type_.sort}"
-        parts = [type_.rows] if type_.cols == ONE else [type_.rows, type_.cols]
-        if not any(part.letters & self._fixed.keys() for part in parts):
+        if not any(size.letters & self._fixed.keys() for size in type_.sizes):
             return str(type_)
-        numbers = [str(part) if self.number(part) is None else str(self.number(part)) for part in parts]
+        numbers = [str(size) if self.number(size) is None else str(self.number(size)) for size in type_.sizes]
         return f"{type_} [{' x '.join(numbers)}]"
 
     def times(self, left: Size, right: Size, span: Span) -> Size:

@@ -175,6 +175,13 @@ class Type:
     rows: Size = ONE
     cols: Size = ONE
 
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        """The rows of a vector, rows and columns of another matrix, nothing of what is no matrix."""
+        if self.sort is not Sort.MATRIX:
+            return ()
+        return (self.rows,) if self.cols == ONE else (self.rows, self.cols)
+
     def __str__(self) -> str:
         if self.sort is not Sort.MATRIX:
             return str(self.sort)

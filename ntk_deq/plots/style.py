@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.language.format import format_expr, short_decimal
-from ntk_deq.language.notation import latex_letter, symbol
-from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.language.notation.latex import to_latex
+from ntk_deq.language.tree import Expr, Kind, Span
 from ntk_deq.package import install_line
 from ntk_deq.report import rate_parts
 from ntk_deq.report.console import one_line
@@ -137,7 +137,6 @@ _SUBSCRIPTED = {
     "lambda_max": r"\lambda_{\max}",
     "rho": r"\rho",
 }
-_WORDS = {"path_length": r"\ell"}
 _RELATIONS = {"<=": r"\leq", ">=": r"\geq", "<": "<", ">": ">", "==": "="}
 # A longer side does not fit beside a figure of one column.
 _LONGEST_BOUND = 22
@@ -205,15 +204,7 @@ def _compound(expr: Expr, parts: list[str]) -> str | None:
 
 
 def _name(name: str) -> str:
-    if name in _WORDS:
-        return _WORDS[name]
-    sign = symbol(name)
-    base = latex_letter(sign.base)
-    base = rf"\{sign.accent}{{{base}}}" if sign.accent else base
-    if not sign.subscript:
-        return base
-    letters = ",".join(latex_letter(part) for part in sign.subscript.split(","))
-    return f"{base}_{{{letters}}}"
+    return to_latex(Expr(Kind.NAME, Span(0, 0), name=name))
 
 
 def inequality_label(curve: ShareCurve) -> str:

@@ -17,10 +17,12 @@ from torch import Tensor
 from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.arithmetic import add, scale, subtract
 from ntk_deq.certified.dense import Ball, ball, identity, transpose
-from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.certified.eigenvalues import lambda_min
 from ntk_deq.certified.extremes import spectral_norm
-from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, subtract_down
+from ntk_deq.certified.rounding import add_up, divide_up, multiply_up
+from ntk_deq.certified.structured import densified
+from ntk_deq.equilibrium.result import html_table, one_line
+from ntk_deq.equilibrium.slopes import banach_bound
 from ntk_deq.errors import ArgumentError
 from ntk_deq.evaluation.balls import evaluate, evaluate_scalar
 from ntk_deq.evaluation.derivatives.derivative import PROVIDERS
@@ -31,7 +33,6 @@ from ntk_deq.language.row_program import Op, Row
 from ntk_deq.language.tree import Expr
 from ntk_deq.systems.checks import check_inputs
 from ntk_deq.systems.formula_model import FormulaModel
-from ntk_deq.systems.methods import html_table, one_line
 from ntk_deq.systems.model import EquilibriumModel
 from ntk_deq.systems.solve import predict
 
@@ -230,7 +231,7 @@ class _Norms:
     def _ball(self, expr: Expr) -> Ball:
         value = evaluate(expr, self._environment)
         if isinstance(value, Matrix):
-            found: Ball = dense_form(value.ball)
+            found: Ball = densified(value.ball)
             return found
         return ball(torch.tensor([[float(self._number(expr))]], dtype=torch.float64))
 
@@ -277,7 +278,7 @@ class _Norms:
         if factor is not None and not self._model.signature.monotone:
             q = min(q, self._number(factor))
         if q < 1:
-            found.append((divide_up(image[1], subtract_down(1.0, q)), f"contraction {q:.6g}"))
+            found.append((banach_bound(image[1], q), f"contraction {q:.6g}"))
         found += self._monotone(root)
         if not found:
             return math.inf, f"none: the map's constant in the state is {q:.6g}, not below one"

@@ -18,8 +18,8 @@ from ntk_deq.certified.eigenvalues import lambda_min as certified_lambda_min
 from ntk_deq.certified.extremes import sigma_max as certified_sigma_max
 from ntk_deq.certified.extremes import sigma_min as certified_sigma_min
 from ntk_deq.certified.scalar import lower, upper
+from ntk_deq.equilibrium.result import html_table, one_line
 from ntk_deq.errors import ArgumentError
-from ntk_deq.systems.methods import html_table, one_line
 
 # Rounding in a sum of n terms grows like sqrt(n) u in practice, so that 1e4 u covers products over 1e8 terms.
 _ASYMMETRY_UNITS = 1e4

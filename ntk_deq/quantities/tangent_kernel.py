@@ -18,10 +18,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ntk_deq.equilibrium import Equilibrium, Solver, solve_fixed_point
+from ntk_deq.equilibrium.result import html_table, one_line
 from ntk_deq.equilibrium.starts import near_affine_fixed_point, near_fixed_point
 from ntk_deq.errors import EquilibriumError
 from ntk_deq.quantities.spectra import Measured, Spectrum, condition_number, lambda_max, lambda_min, sigma_min, spectrum
-from ntk_deq.systems.methods import html_table, one_line
 from ntk_deq.systems.model import EquilibriumModel
 
 

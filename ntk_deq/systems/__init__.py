@@ -2,7 +2,7 @@
 
 In the order in which a reader meets them:
 
-    model, methods, module_model          a model and its loss, what it can be asked, a user's modules
+    model, module_model                   a model and its loss, a user's modules
     declared_model                        what all models of a declaration have; one without samples of its own
     formula_model, formula_layer          a model whose samples do not interact; one that is a single layer
     formula_values, row_slopes            its programs (those of `language`): values, derivatives

@@ -14,6 +14,8 @@ What a certified solve gives: a ball, how it was proved, and what stays open.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -25,18 +27,18 @@ from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.arithmetic import add, column_multiples, elementwise_error, hadamard, matmul, subtract
 from ntk_deq.certified.dense import Ball, no_information, transpose
 from ntk_deq.certified.extremes import spectral_norm
-from ntk_deq.certified.rounding import add_up, divide_up, fro_up, multiply_up, root_up, subtract_down
+from ntk_deq.certified.rounding import add_up, fro_up, multiply_up, root_up
 from ntk_deq.equilibrium.driver import DEFAULT_MAX_STEPS, solve_fixed_point
 from ntk_deq.equilibrium.slopes import (
+    MOST_WORK,
     BallLayer,
     PatternInverse,
     Slopes,
-    linear_adjoint,
-    newton_steps,
+    banach_bound,
     pattern_inverses,
     transposed,
 )
-from ntk_deq.equilibrium.solvers import Solver
+from ntk_deq.equilibrium.solvers import Newton, Solver
 from ntk_deq.systems.model import EquilibriumModel
 
 
@@ -50,24 +52,20 @@ class Proof(StrEnum):
     NONE = "none"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class CertifiedEquilibrium:
-    """A ball around a float solution that contains an equilibrium, if `proof` is not `NONE`.
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class CertifiedSolution:
+    """A ball around a float solution that contains an exact one, if `proof` is not `NONE`.
 
     Attributes:
         ball: Centre and Frobenius radius, float64; an infinite radius where nothing is proved.
         proof: How.
         contraction: The Lipschitz bound of the proof: of the map, or of the Newton-like map.
-        unique: Whether it is the only equilibrium anywhere; otherwise it is the only one in a ball around the centre.
-        slopes: Bounds on the activation's derivative on the whole ball, N x m; 0 at an exact zero, as in PyTorch.
         reason: Why nothing is proved, or "".
     """
 
     ball: Ball
     proof: Proof
     contraction: float
-    unique: bool
-    slopes: Slopes
     reason: str = ""
 
     @property
@@ -77,59 +75,50 @@ class CertifiedEquilibrium:
 
     @property
     def radius(self) -> float:
-        """Bound on the Frobenius distance of the equilibrium to `value`."""
+        """Bound on the Frobenius distance of the exact solution to `value`."""
         return self.ball.radius
+
+    def _words(self) -> str:
+        return f"by {self.proof}, Lipschitz constant {self.contraction:.6g}"
+
+    def __repr__(self) -> str:
+        rows, cols = self.ball.shape
+        known = f"nothing proved: {self.reason}"
+        if self.proof is not Proof.NONE:
+            known = f"radius={self.radius:.3g}, {self._words()}"
+        return f"{type(self).__name__}({rows} x {cols}, {known})"
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class CertifiedAdjoint(CertifiedSolution):
+    """The ball of an adjoint at the equilibrium, for every choice of the derivatives that are not certain."""
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class CertifiedEquilibrium(CertifiedSolution):
+    """The ball of an equilibrium.
+
+    Attributes:
+        unique: Whether it is the only equilibrium anywhere; otherwise it is the only one in a ball around the centre.
+        slopes: Bounds on the activation's derivative on the whole ball, N x m; 0 at an exact zero, as in PyTorch.
+    """
+
+    unique: bool
+    slopes: Slopes
 
     @property
     def pattern_certain(self) -> Bool[Tensor, "N m"]:
         """Where the activation's derivative at the equilibrium is certain."""
         return self.slopes.certain
 
-    def __repr__(self) -> str:
-        rows, cols = self.ball.shape
-        if self.proof is Proof.NONE:
-            return f"CertifiedEquilibrium({rows} x {cols}, nothing proved: {self.reason})"
+    def _words(self) -> str:
         scope = "unique, by" if self.unique else "as" if self.proof is Proof.EXACT else "unique nearby, by"
         unsure = int((~self.pattern_certain).sum())
-        return (
-            f"CertifiedEquilibrium({rows} x {cols}, radius={self.radius:.3g}, {scope} {self.proof}, "
-            f"Lipschitz constant {self.contraction:.6g}, {unsure} derivatives uncertain)"
-        )
+        return f"{scope} {super()._words().removeprefix('by ')}, {unsure} derivatives uncertain"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class CertifiedAdjoint:
-    """A ball that contains the adjoint at the equilibrium, for every choice of the derivatives that are not certain.
-
-    Attributes:
-        ball: Centre and Frobenius radius, float64; an infinite radius where nothing is proved.
-        proof: How.
-        contraction: The Lipschitz bound of the proof.
-        reason: Why nothing is proved, or "".
-    """
-
-    ball: Ball
-    proof: Proof
-    contraction: float
-    reason: str = ""
-
-    @property
-    def value(self) -> Float[Tensor, "N m"]:
-        """The float solution."""
-        return self.ball.centre
-
-    @property
-    def radius(self) -> float:
-        """Bound on the Frobenius distance of the adjoint to `value`."""
-        return self.ball.radius
-
-    def __repr__(self) -> str:
-        rows, cols = self.ball.shape
-        if self.proof is Proof.NONE:
-            return f"CertifiedAdjoint({rows} x {cols}, nothing proved: {self.reason})"
-        how = f"by {self.proof}, Lipschitz constant {self.contraction:.6g}"
-        return f"CertifiedAdjoint({rows} x {cols}, radius={self.radius:.3g}, {how})"
-
+_NEWTON_STEPS = 30
+# A piecewise linear system ends after as many steps as patterns are passed through; more than this is a cycle.
 
 _ROUNDS = 6
 # Radii tried in a local proof: the first guess is usually wide enough, and each next one is aimed at what was missing.
@@ -174,7 +163,8 @@ def certified_equilibrium(
         return _unproved(state, float("inf"), f"the model {model.signature.name} has no form in balls (`in_balls`)")
     norm = sc.upper(spectral_norm(layer.weight))
     if candidate is None:
-        state = _solved(layer, solver, max_steps)
+        start = torch.zeros_like(layer.source.centre)
+        state = _solved(layer.float_step, start, lambda Z: layer.systems(layer.float_slopes(Z)).mT, solver, max_steps)
     else:
         state = Ball(candidate.detach().double())
     if not (state.is_finite and layer.source.is_finite):
@@ -182,8 +172,7 @@ def certified_equilibrium(
     gap = subtract(layer.step(state), state)
     residual = add_up(gap.fro, gap.radius)
     if norm < 1:
-        radius = divide_up(residual, subtract_down(1.0, norm))
-        return _proved(layer, state, radius, Proof.CONTRACTION, norm, unique=True)
+        return _proved(layer, state, banach_bound(residual, norm), Proof.CONTRACTION, norm, unique=True)
     if residual == 0 and not layer.activation.linear:
         return _proved(layer, state, 0.0, Proof.EXACT, norm, unique=False)
     found = _local(layer, state, residual, norm) or _by_inverses(layer, state, gap, norm)
@@ -195,18 +184,26 @@ def certified_equilibrium(
     return found
 
 
-def _solved(layer: BallLayer, solver: str | Solver, max_steps: int) -> Ball:
-    start = torch.zeros_like(layer.source.centre)
-    solved = solve_fixed_point(layer.float_step, start, solver=solver, max_steps=max_steps, raise_on_failure=False)
-    if solved.all_converged:
-        return Ball(solved.value)
-    return Ball(newton_steps(layer, start))
+def _solved(
+    step: Callable[[Tensor], Tensor],
+    start: Float[Tensor, "N m"],
+    systems: Callable[[Tensor], Tensor],
+    solver: str | Solver,
+    max_steps: int,
+) -> Ball:
+    """Return a float solution by the solver, or by Newton's method where that fails; nothing is promised of it."""
+    found = solve_fixed_point(step, start, solver=solver, max_steps=max_steps, raise_on_failure=False)
+    if not found.all_converged and start.shape[0] * start.shape[1] ** 3 <= MOST_WORK:
+        found = solve_fixed_point(step, start, solver=Newton(systems), max_steps=_NEWTON_STEPS, raise_on_failure=False)
+    return Ball(found.value)
 
 
 def _unproved(state: Ball, norm: float, reason: str) -> CertifiedEquilibrium:
     unknown = Slopes(torch.zeros_like(state.centre), torch.ones_like(state.centre))
     nothing = no_information(state, *state.shape, reason)
-    return CertifiedEquilibrium(nothing, Proof.NONE, norm, False, unknown, reason)
+    return CertifiedEquilibrium(
+        ball=nothing, proof=Proof.NONE, contraction=norm, unique=False, slopes=unknown, reason=reason
+    )
 
 
 def _proved(
@@ -215,7 +212,8 @@ def _proved(
     if not radius < float("inf"):
         return _unproved(state, contraction, "the bound on the error is not finite")
     ball = Ball(state.centre, radius)
-    return CertifiedEquilibrium(ball, proof, contraction, unique, layer.slopes(layer.pre_activation(ball)))
+    slopes = layer.slopes(layer.pre_activation(ball))
+    return CertifiedEquilibrium(ball=ball, proof=proof, contraction=contraction, unique=unique, slopes=slopes)
 
 
 def pattern_norm(weight: Ball, slopes: Slopes) -> float:
@@ -244,7 +242,7 @@ def _local(layer: BallLayer, state: Ball, residual: float, norm: float) -> Certi
     for _ in range(_ROUNDS):
         slopes = _slopes_within(layer, state, multiply_up(norm, rho))
         q = pattern_norm(layer.weight, slopes)
-        radius = divide_up(residual, subtract_down(1.0, q))
+        radius = banach_bound(residual, q)
         if not radius < float("inf"):
             return None
         if radius <= rho:
@@ -260,22 +258,23 @@ def _by_inverses(layer: BallLayer, state: Ball, gap: Ball, norm: float) -> Certi
         inverses = pattern_inverses(layer.weight, slopes)
         if inverses is None:
             return None
-        radii = [_block_radius(inverse, gap) for inverse in inverses]
-        worst = max(radii)
+        radii, defect = _block_radii(gap, inverses)
+        worst = float(radii.max())
         if not worst < float("inf"):
             return None
         if worst <= rho or layer.activation.linear:
-            radius = fro_up(torch.tensor(radii, dtype=torch.float64))
-            defect = max(inverse.right_defect for inverse in inverses)
-            return _proved(layer, state, radius, Proof.INVERSE, defect, unique=layer.activation.linear)
+            return _proved(layer, state, fro_up(radii), Proof.INVERSE, defect, unique=layer.activation.linear)
         rho = 1.25 * worst
     return None
 
 
-def _block_radius(inverse: PatternInverse, gap: Ball) -> float:
-    """Return norm((Z - F(Z)) R)/(1 - d) on the rows of one pattern."""
-    moved = matmul(Ball(gap.centre[inverse.rows], gap.radius, gap.reason), inverse.inverse)
-    return divide_up(add_up(moved.fro, moved.radius), subtract_down(1.0, inverse.right_defect))
+def _block_radii(gap: Ball, inverses: list[PatternInverse]) -> tuple[Float[Tensor, " p"], float]:
+    """Return norm((Z - F(Z)) R)/(1 - d) on the rows of each pattern, and the largest d."""
+    radii = []
+    for found in inverses:
+        moved = matmul(Ball(gap.centre[found.rows], gap.radius, gap.reason), found.inverse)
+        radii.append(banach_bound(add_up(moved.fro, moved.radius), found.right_defect))
+    return torch.tensor(radii, dtype=torch.float64), max(found.right_defect for found in inverses)
 
 
 def certified_adjoint(
@@ -311,23 +310,20 @@ def certified_adjoint(
     at = certified_equilibrium(model, X) if equilibrium is None else equilibrium
     layer = model.in_balls(X)
     if at.proof is Proof.NONE or layer is None:
-        return CertifiedAdjoint(
-            no_information(at.ball, *at.ball.shape, at.reason), Proof.NONE, at.contraction, at.reason
-        )
+        return _adjoint(at.ball, math.inf, Proof.NONE, at.contraction, at.reason)
     middle, spread = at.slopes.middle, at.slopes.spread
     rows = at.ball.shape[0]
     readout = Ball(
         layer.readout.centre.expand_as(at.value).contiguous(), multiply_up(root_up(float(rows)), layer.readout.radius)
     )
     back = transpose(layer.weight)
-    solved = solve_fixed_point(
+    value = _solved(
         lambda V: (V * middle) @ back.centre + readout.centre,
         torch.zeros_like(at.value),
-        solver=solver,
-        max_steps=max_steps,
-        raise_on_failure=False,
+        lambda V: layer.systems(middle),
+        solver,
+        max_steps,
     )
-    value = Ball(solved.value if solved.all_converged else linear_adjoint(layer, middle))
     passed = hadamard(value, Ball(middle))
     moved = value.centre * spread
     unsure = add_up(fro_up(moved), elementwise_error(value.centre, spread, moved))
@@ -336,21 +332,19 @@ def certified_adjoint(
     q = sc.upper(spectral_norm(layer.weight))
     q = q if q < 1 else pattern_norm(layer.weight, at.slopes)
     if q < 1:
-        radius = divide_up(add_up(gap.fro, gap.radius), subtract_down(1.0, q))
-        return _adjoint(value, radius, Proof.CONTRACTION, q)
+        return _adjoint(value, banach_bound(add_up(gap.fro, gap.radius), q), Proof.CONTRACTION, q)
     inverses = pattern_inverses(layer.weight, at.slopes)
     if inverses is None:
         known = f"the bound of its contraction factor is {q:.6g}, not below 1, and no inverse is proved"
-        reason = f"no certificate of the adjoint: {known}"
-        return CertifiedAdjoint(no_information(value, *value.shape, reason), Proof.NONE, q, reason)
+        return _adjoint(value, math.inf, Proof.NONE, q, f"no certificate of the adjoint: {known}")
     # V (I - D L') = b' is the transposed system, and so are its inverses.
-    radii = [_block_radius(transposed(inverse), gap) for inverse in inverses]
-    defect = max(inverse.left_defect for inverse in inverses)
-    return _adjoint(value, fro_up(torch.tensor(radii, dtype=torch.float64)), Proof.INVERSE, defect)
+    radii, defect = _block_radii(gap, [transposed(inverse) for inverse in inverses])
+    return _adjoint(value, fro_up(radii), Proof.INVERSE, defect)
 
 
-def _adjoint(value: Ball, radius: float, proof: Proof, contraction: float) -> CertifiedAdjoint:
-    if radius < float("inf"):
-        return CertifiedAdjoint(Ball(value.centre, radius), proof, contraction)
-    reason = value.reason or "the bound on the adjoint's error is not finite"
-    return CertifiedAdjoint(no_information(value, *value.shape, reason), Proof.NONE, contraction, reason)
+def _adjoint(value: Ball, radius: float, proof: Proof, contraction: float, reason: str = "") -> CertifiedAdjoint:
+    if radius < math.inf:
+        return CertifiedAdjoint(ball=Ball(value.centre, radius), proof=proof, contraction=contraction)
+    reason = reason or value.reason or "the bound on the adjoint's error is not finite"
+    nothing = no_information(value, *value.shape, reason)
+    return CertifiedAdjoint(ball=nothing, proof=Proof.NONE, contraction=contraction, reason=reason)

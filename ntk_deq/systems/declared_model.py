@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ntk_deq.equilibrium.result import html_table, one_line
 from ntk_deq.errors import ArgumentError
 from ntk_deq.language.declaration import ModelSignature, Role, Variable
 from ntk_deq.language.domain import DomainKind, parse_domain
@@ -23,7 +24,7 @@ from ntk_deq.language.loss import PREDICTIONS, is_smooth
 from ntk_deq.language.rows import TypedModel, typed_model
 from ntk_deq.systems.checks import check_domain, check_variables, named_values, owned_variables
 from ntk_deq.systems.formula_values import FixedValues
-from ntk_deq.systems.methods import AnsweringModel, html_table, one_line
+from ntk_deq.systems.solve import AnsweringModel
 
 Value = Tensor | float | Sequence[Tensor | float]
 """A value of a variable, or those of the members of a family."""

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ntk_deq.errors import ArgumentError
 from ntk_deq.language.declaration import ModelSignature, Role, Variable
-from ntk_deq.systems.methods import AnsweringModel
+from ntk_deq.systems.solve import AnsweringModel
 
 _PROBES, _FEWER = 3, 2  # samples of the batches on which a module is tried
 _STEP, _MOVED = 1e-6, 1e-3  # of the differences; relative, of the values at which they are taken

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TypedDict, Unpack
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ntk_deq.equilibrium.driver import DEFAULT_MAX_STEPS, solve_fixed_point
+from ntk_deq.equilibrium.driver import solve_fixed_point
 from ntk_deq.equilibrium.implicit import fixed_point
 from ntk_deq.equilibrium.result import Equilibrium, is_traced
 from ntk_deq.equilibrium.solvers import Solver, as_solver
@@ -21,17 +23,53 @@ from ntk_deq.systems.checks import check_like, check_loss, check_samples, check_
 from ntk_deq.systems.model import EquilibriumModel, output_loss
 
 
+class SolveOptions(TypedDict, total=False):
+    """How a fixed point is solved for: what `solve_fixed_point` takes, with the defaults that it has.
+
+    Attributes:
+        solver: A name, or a solver with options (`make_solver`).
+        rtol: Relative tolerance.
+        atol: Absolute tolerance.
+        max_steps: Updates allowed.
+        raise_on_failure: Whether an unsolved sample is an error.
+    """
+
+    solver: str | Solver | Splitting
+    rtol: float | None
+    atol: float | None
+    max_steps: int
+    raise_on_failure: bool
+
+
+class FeatureOptions(TypedDict, total=False):
+    """How an equilibrium and what its derivatives need are solved for: what `fixed_point` takes, with its defaults.
+
+    Attributes:
+        initial: Where to start; None: the model's initial state. Its gradient is zero.
+        solver: A name, or a solver with options (`make_solver`), for any map.
+        adjoint_solver: That of the derivatives; None: the same.
+        rtol: Relative tolerance.
+        atol: Absolute tolerance.
+        max_steps: Updates allowed.
+        on_adjoint: Called with the `Equilibrium` of each linear solve.
+    """
+
+    initial: Tensor | None
+    solver: str | Solver
+    adjoint_solver: str | Solver | None
+    rtol: float | None
+    atol: float | None
+    max_steps: int
+    on_adjoint: Callable[[Equilibrium], None] | None
+
+
 def solve_equilibrium(
     model: EquilibriumModel,
     X: Float[Tensor, "N d"],
     *,
     parameters: Mapping[str, Tensor] | None = None,
     initial: Float[Tensor, "N m"] | None = None,
-    solver: str | Solver | Splitting = "picard",
-    rtol: float | None = None,
-    atol: float | None = None,
-    max_steps: int = DEFAULT_MAX_STEPS,
-    raise_on_failure: bool = True,
+    **options: Unpack[SolveOptions],
 ) -> Equilibrium:
     """Find the features Z = step(Z, X), with status, residual and error bound of every sample.
 
@@ -42,11 +80,7 @@ def solve_equilibrium(
         X: Inputs, one sample a row.
         parameters: Values to use in place of the model's own, by name.
         initial: Where to start; None: the model's initial state.
-        solver: As in `solve_fixed_point`; a splitting gets the layer that the model's map is.
-        rtol: Likewise.
-        atol: Likewise.
-        max_steps: Likewise.
-        raise_on_failure: Likewise.
+        options: See `SolveOptions`; a splitting gets the layer that the model's map is.
 
     Raises:
         ArgumentError: An argument is out of range, or `parameters` has a name that the model does not have.
@@ -64,18 +98,9 @@ def solve_equilibrium(
     with torch.no_grad():
         start = model.initial_state(X) if initial is None else initial
         contraction = model.contraction_bound(values)
-        method = as_solver(solver)
+        method = options["solver"] = as_solver(options.get("solver", "picard"))
         step = _layer(model, X, values, method) if isinstance(method, Splitting) else model.step_at(X, values)
-        return solve_fixed_point(
-            step,
-            start,
-            solver=method,
-            rtol=rtol,
-            atol=atol,
-            max_steps=max_steps,
-            contraction=contraction,
-            raise_on_failure=raise_on_failure,
-        )
+        return solve_fixed_point(step, start, contraction=contraction, **options)
 
 
 def solve_adjoint(
@@ -86,11 +111,7 @@ def solve_adjoint(
     parameters: Mapping[str, Tensor] | None = None,
     output: int = 0,
     initial: Float[Tensor, "N m"] | None = None,
-    solver: str | Solver = "picard",
-    rtol: float | None = None,
-    atol: float | None = None,
-    max_steps: int = DEFAULT_MAX_STEPS,
-    raise_on_failure: bool = True,
+    **options: Unpack[SolveOptions],
 ) -> Equilibrium:
     """Find the adjoint: row n solves v = d yhat_n/d z_n + (d step_n/d z_n)' v at the equilibrium Z.
 
@@ -104,11 +125,7 @@ def solve_adjoint(
         parameters: Values to use in place of the model's own, by name.
         output: Which output of several, counted from 0.
         initial: Where to start; None: the readout's gradient.
-        solver: As in `solve_fixed_point`.
-        rtol: Likewise.
-        atol: Likewise.
-        max_steps: Likewise.
-        raise_on_failure: Likewise.
+        options: See `SolveOptions`; no splitting.
 
     Raises:
         ArgumentError: An argument is out of range, or `parameters` has a name that the model does not have.
@@ -122,22 +139,15 @@ def solve_adjoint(
         6.0
     """
     check_samples(model, X, "solve_adjoint", parameters=parameters, initial=initial)
+    raising, options["raise_on_failure"] = options.get("raise_on_failure", True), False
     check_like("`Z` of solve_adjoint", Z, model.initial_state(X))
     values = _all_parameters(model, parameters)
     with torch.no_grad():
         source = model.output_slope(Z.detach(), X, values, output)
         step = model.adjoint_step_at(Z, X, None if parameters is None else values, output)
-        result = solve_fixed_point(
-            step,
-            source if initial is None else initial,
-            solver=solver,
-            rtol=rtol,
-            atol=atol,
-            max_steps=max_steps,
-            contraction=model.contraction_bound(values),
-            raise_on_failure=False,
-        )
-    if raise_on_failure and not result.all_converged:
+        start, contraction = source if initial is None else initial, model.contraction_bound(values)
+        result = solve_fixed_point(step, start, contraction=contraction, **options)
+    if raising and not result.all_converged:
         raise EquilibriumError(
             f"The adjoint was not found with the solver {result.solver}.\n{result.describe_failures()}", result
         )
@@ -149,14 +159,8 @@ def equilibrium_features(
     X: Float[Tensor, "N d"],
     parameters: Mapping[str, Tensor] | None = None,
     *,
-    initial: Float[Tensor, "N m"] | None = None,
-    solver: str | Solver = "picard",
-    adjoint_solver: str | Solver | None = None,
-    rtol: float | None = None,
-    atol: float | None = None,
-    max_steps: int = DEFAULT_MAX_STEPS,
     on_forward: Callable[..., None] | None = None,
-    on_adjoint: Callable[[Equilibrium], None] | None = None,
+    **options: Unpack[FeatureOptions],
 ) -> Float[Tensor, "N m"]:
     """Return the equilibrium Z, differentiable in the parameters and in X by the implicit function theorem.
 
@@ -164,14 +168,8 @@ def equilibrium_features(
         model: The model.
         X: Inputs, one sample a row.
         parameters: Values to use in place of the model's own, by name; derivatives are taken through these.
-        initial: Where to start; None: the model's initial state. Its gradient is zero.
-        solver: As in `fixed_point`.
-        adjoint_solver: Likewise.
-        rtol: Likewise.
-        atol: Likewise.
-        max_steps: Likewise.
-        on_forward: Likewise; the arguments are X and all parameters.
-        on_adjoint: Likewise.
+        on_forward: As in `fixed_point`; the arguments are X and all parameters.
+        options: See `FeatureOptions`.
 
     Raises:
         ArgumentError: An argument is out of range, or `parameters` has a name that the model does not have.
@@ -184,21 +182,17 @@ def equilibrium_features(
         >>> round(torch.func.grad(lambda W: equilibrium_features(model, one, {"W": W}).sum())(one / 2).item(), 12)
         4.0
     """
+    initial = options.pop("initial", None)
     check_samples(model, X, "equilibrium_features", parameters=parameters, initial=initial)
-    return fixed_point(
+    return fixed_point(  # type: ignore[misc]  # `initial` is taken out of the options
         model.step,
         model.initial_state(X) if initial is None else initial,
         X,
         _all_parameters(model, parameters),
-        solver=solver,
-        adjoint_solver=adjoint_solver,
-        rtol=rtol,
-        atol=atol,
-        max_steps=max_steps,
         contraction=lambda _, values: model.contraction_bound(values),
         prepared=model.step_at,
         on_forward=on_forward,
-        on_adjoint=on_adjoint,
+        **options,
     )
 
 
@@ -207,14 +201,8 @@ def predict(
     X: Float[Tensor, "N d"],
     parameters: Mapping[str, Tensor] | None = None,
     *,
-    initial: Float[Tensor, "N m"] | None = None,
-    solver: str | Solver = "picard",
-    adjoint_solver: str | Solver | None = None,
-    rtol: float | None = None,
-    atol: float | None = None,
-    max_steps: int = DEFAULT_MAX_STEPS,
     on_error: Callable[[Tensor], None] | None = None,
-    on_adjoint: Callable[[Equilibrium], None] | None = None,
+    **options: Unpack[FeatureOptions],
 ) -> Float[Tensor, " N"]:
     """Return the predictions readout(Z) at the equilibrium Z, differentiable like `equilibrium_features`.
 
@@ -226,14 +214,8 @@ def predict(
         model: The model.
         X: Inputs, one sample a row.
         parameters: Values to use in place of the model's own, by name.
-        initial: As in `equilibrium_features`.
-        solver: Likewise.
-        adjoint_solver: Likewise.
-        rtol: Likewise.
-        atol: Likewise.
-        max_steps: Likewise.
         on_error: Called with a bound on the error of each prediction; inf where none is known.
-        on_adjoint: Likewise.
+        options: See `FeatureOptions`.
 
     Raises:
         ArgumentError: As in `equilibrium_features`.
@@ -245,7 +227,7 @@ def predict(
         >>> round(predict(LinearImplicit(W=one / 2, U=one, b=3 * one[0]), one).item(), 12)
         6.0
     """
-    check_samples(model, X, "predict", parameters=parameters, initial=initial)
+    check_samples(model, X, "predict", parameters=parameters, initial=options.get("initial"))
     values = _all_parameters(model, parameters)
 
     def judge(found: Equilibrium, inputs: Tensor, solved_for: dict[str, Tensor]) -> None:
@@ -255,23 +237,12 @@ def predict(
         worst = int((known.bound / known.size).nan_to_num(nan=0.0).argmax()) if known.bound.numel() else None
         if worst is not None:
             what = f"The prediction of sample {worst}"
-            warn_if_large(what, float(known.bound[worst]), float(known.size[worst]), rtol, known.bound.dtype)
+            size, rtol = float(known.size[worst]), options.get("rtol")
+            warn_if_large(what, float(known.bound[worst]), size, rtol, known.bound.dtype)
         if on_error is not None:
             on_error(known.bound)
 
-    features = equilibrium_features(
-        model,
-        X,
-        values,
-        initial=initial,
-        solver=solver,
-        adjoint_solver=adjoint_solver,
-        rtol=rtol,
-        atol=atol,
-        max_steps=max_steps,
-        on_forward=judge,
-        on_adjoint=on_adjoint,
-    )
+    features = equilibrium_features(model, X, values, on_forward=judge, **options)
     return model.declared(PREDICTIONS, model.predictions(features, X, values))
 
 
@@ -281,14 +252,8 @@ def loss_gradients(
     y: Float[Tensor, " N"],
     *,
     parameters: Mapping[str, Tensor] | None = None,
-    initial: Float[Tensor, "N m"] | None = None,
-    solver: str | Solver = "picard",
-    adjoint_solver: str | Solver | None = None,
-    rtol: float | None = None,
-    atol: float | None = None,
-    max_steps: int = DEFAULT_MAX_STEPS,
     on_error: Callable[[float], None] | None = None,
-    on_adjoint: Callable[[Equilibrium], None] | None = None,
+    **options: Unpack[FeatureOptions],
 ) -> dict[str, Tensor]:
     """Return the gradient of the loss that the model declares in every parameter, by name.
 
@@ -300,15 +265,9 @@ def loss_gradients(
         X: Inputs, one sample a row.
         y: Targets.
         parameters: Values to use in place of the model's own, by name.
-        initial: As in `equilibrium_features`.
-        solver: Likewise.
-        adjoint_solver: Likewise.
-        rtol: Likewise.
-        atol: Likewise.
-        max_steps: Likewise.
         on_error: Called with a bound on the Frobenius error of the gradient in all parameters together; inf where there
             is none, NaN where nothing is known of it.
-        on_adjoint: Likewise.
+        options: See `FeatureOptions`.
 
     Raises:
         ArgumentError: As in `equilibrium_features`, y does not fit the predictions, or the loss depends on more than
@@ -323,30 +282,20 @@ def loss_gradients(
         {'W': 8.0, 'U': 4.0, 'b': 4.0}
     """
     where = "loss_gradients"
-    check_samples(model, X, where, parameters=parameters, initial=initial)
+    check_samples(model, X, where, parameters=parameters, initial=options.get("initial"))
     check_loss(model.signature, where)
     state, states = model.signature.state, list[Equilibrium]()
-    adjoints: list[Equilibrium] = []
+    adjoints, on_adjoint = list[Equilibrium](), options.get("on_adjoint")
 
     def keep(found: Equilibrium) -> None:
         adjoints.append(found)
         if on_adjoint is not None:
             on_adjoint(found)
 
+    options["on_adjoint"] = keep
+
     def loss(values: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        features = equilibrium_features(
-            model,
-            X,
-            values,
-            initial=initial,
-            solver=solver,
-            adjoint_solver=adjoint_solver,
-            rtol=rtol,
-            atol=atol,
-            max_steps=max_steps,
-            on_forward=lambda found, *_: states.append(found),
-            on_adjoint=keep,
-        )
+        features = equilibrium_features(model, X, values, on_forward=lambda found, *_: states.append(found), **options)
         predictions = model.predictions(features, X, values)
         check_targets(y, model.declared(PREDICTIONS, predictions), where)
         more = {**values, state: model.declared(state, features)} if state else values
@@ -356,6 +305,7 @@ def loss_gradients(
     gradients, predictions = torch.func.grad(loss, has_aux=True)(values)
     plain = [*values.values(), X, y]
     if len(states) == len(adjoints) == 1 and states[0].value.ndim == 2 and not any(map(is_traced, plain)):
+        rtol = options.get("rtol")
         _judge_gradient(model, X, y, predictions, states[0], adjoints[0], values, gradients, rtol, on_error)
     found: dict[str, Tensor] = gradients
     return found
@@ -401,3 +351,56 @@ def _layer(model: EquilibriumModel, X: Tensor, values: Mapping[str, Tensor], met
             "not seen to be. Use 'anderson'."
         )
     return layer
+
+
+class AnsweringModel(EquilibriumModel):
+    """A model with methods for what is asked most.
+
+    Tensors come and go the way that the declaration has them, with samples in rows or in columns.
+    """
+
+    def solve(self, X: Float[Tensor, "_ _"], **options: Unpack[SolveOptions]) -> Equilibrium:
+        """Find the equilibrium; `value` of the result has the shape that the state is declared with.
+
+        Args:
+            X: Inputs.
+            options: See `SolveOptions`.
+
+        Raises:
+            ArgumentError: There is no equilibrium in the system's declaration, or an argument is out of range.
+            EquilibriumError: A sample is not solved and `raise_on_failure` is set.
+        """
+        if not self.signature.state:
+            raise ArgumentError(f"The system {self.signature.name} has no equilibrium to solve for; `predict` it.")
+        found = solve_equilibrium(self, X, **options)
+        return replace(found, value=self.declared(self.signature.state, found.value))
+
+    def predict(self, X: Float[Tensor, "_ _"]) -> Float[Tensor, _ * k]:
+        """Return the predictions, differentiable in X and in tensors that parameters were made of.
+
+        Args:
+            X: Inputs.
+
+        Raises:
+            ArgumentError: X does not fit.
+            EquilibriumError: An equilibrium was not found.
+        """
+        return predict(self, X)
+
+    def loss(self, X: Float[Tensor, "_ _"], y: Float[Tensor, _ * k]) -> Float[Tensor, ""]:
+        """Return the declared loss, differentiable likewise.
+
+        Args:
+            X: Inputs.
+            y: Targets.
+
+        Raises:
+            ArgumentError: X or y does not fit, or the loss cannot be computed from them.
+            EquilibriumError: An equilibrium was not found.
+        """
+        own, state = self.parameters(), self.signature.state
+        features = equilibrium_features(self, X)
+        predictions = self.predictions(features, X)
+        check_targets(self.target_rows(y), predictions, "loss")
+        more = {**own, state: self.declared(state, features)} if state else own
+        return output_loss(self, X, y).value(predictions, more)

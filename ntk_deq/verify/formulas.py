@@ -13,10 +13,10 @@ from flint import fmpq
 from ntk_deq.certified import ball
 from ntk_deq.certified.algebraic import UndecidedError
 from ntk_deq.certified.algebraic_matrix import ExactMatrix
-from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.certified.precise import as_ball, precise
 from ntk_deq.certified.rounding import add_up, fro_up
 from ntk_deq.certified.scalar import with_radius
+from ntk_deq.certified.structured import densified
 from ntk_deq.claims.claim import Claim
 from ntk_deq.evaluation.arithmetic import to_matrix
 from ntk_deq.evaluation.balls import evaluate
@@ -244,7 +244,7 @@ def exact_names(claim: Claim, instance: Instance, dtype: torch.dtype = torch.flo
     def near() -> list[list[float]]:
         env = instance_environment(claim, instance, device=torch.device("cpu"), dtype=dtype, notes=Notes())
         try:
-            state = dense_form(to_matrix(evaluate(parse(model.state), env)).ball)
+            state = densified(to_matrix(evaluate(parse(model.state), env)).ball)
         except OutsideClaimError as outside:  # in balls, and so perhaps only for want of digits
             raise UndecidedError(str(outside)) from outside
         floats = float_centre(state).double()

@@ -239,7 +239,7 @@ claims:
         claim = claim_of(tmp_path, "norm(W[l]) >= 0 for some l in 1..L for all j in 1..L")
         assert isinstance(claim, Claim)
         (line,) = statement_lines(claim)
-        assert line.latex.endswith(r"\geq 0 \quad \exists l = 1, \ldots, L \quad \forall j = 1, \ldots, L")
+        assert line.latex.endswith(r"\geq 0, \quad \exists l = 1, \ldots, L, \quad \forall j = 1, \ldots, L")
         assert "∃" in line.mathml
         assert "∀" in line.mathml
 

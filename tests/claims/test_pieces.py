@@ -7,7 +7,7 @@ from expression_samples import bare
 
 from ntk_deq.errors import ExpressionError
 from ntk_deq.language.format import format_expr
-from ntk_deq.language.notation.formulas import to_latex
+from ntk_deq.language.notation.latex import to_latex
 from ntk_deq.language.parser import parse
 from ntk_deq.language.shapes import Shapes
 from ntk_deq.language.tree import Expr, Kind, Sign

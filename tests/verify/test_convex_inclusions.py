@@ -9,7 +9,7 @@ from verify_harness import judge_all
 
 from ntk_deq.errors import ExpressionError
 from ntk_deq.language.format import format_expr
-from ntk_deq.language.notation.formulas import to_latex
+from ntk_deq.language.notation.latex import to_latex
 from ntk_deq.language.notation.mathml import to_mathml
 from ntk_deq.language.parser import parse
 from ntk_deq.language.types import SCALAR

@@ -16,9 +16,10 @@ from verify_harness import distance, environment, informed, judge_all, number_of
 from ntk_deq import certified as ct
 from ntk_deq.certified.algebraic import enclosure
 from ntk_deq.certified.algebraic_matrix import ExactMatrix
+from ntk_deq.certified.inversion import pinv
 from ntk_deq.certified.precise import as_ball, precise
 from ntk_deq.certified.precise.matrix import working_precision
-from ntk_deq.certified.roots import pinv, root_error, sqrtm
+from ntk_deq.certified.spectra import root_error, sqrtm
 from ntk_deq.errors import LimitError
 from ntk_deq.evaluation.balls import evaluate, evaluate_truth
 from ntk_deq.evaluation.derivatives.derivative import derivative

@@ -27,7 +27,7 @@ from ntk_deq.evaluation.functions.entrywise import TWINS
 from ntk_deq.evaluation.quantity import Matrix
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.functions import FUNCTIONS
-from ntk_deq.language.notation.formulas import to_latex, to_sympy
+from ntk_deq.language.notation.latex import to_latex
 from ntk_deq.language.notation.mathml import to_mathml
 from ntk_deq.language.parser import parse
 from ntk_deq.language.tree import Expr
@@ -63,7 +63,7 @@ def test_every_function_with_a_parameter_is_tested() -> None:
 @pytest.mark.parametrize("name", WRITTEN)
 def test_every_field_is_set_or_its_absence_explained(name: str) -> None:
     record = FUNCTIONS[name]
-    optional = ("values", "above", "mutant", "latex", "mathml", "sympy", "numpy")
+    optional = ("values", "above", "mutant", "mathml", "numpy")
     assert record.lacks.keys() >= {field for field in optional if not getattr(record, field)}
     if record.mutant is not None:
         assert record.mutant[1] in FUNCTIONS
@@ -325,7 +325,6 @@ def test_all_printers_answer(name: str) -> None:
         assert format_expr(expr) == text
         assert "{" not in to_mathml(expr)
         assert to_latex(expr).count("{") == to_latex(expr).count("}")
-        assert to_sympy(expr).args
     code = _Bare().code(parse(f"{name}(A, p)"))
     assert code.shape == (2, 3)
     slope = parse(f"{name}(A, p)")

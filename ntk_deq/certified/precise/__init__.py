@@ -16,8 +16,8 @@ import flint
 from flint import acb_mat, arb, arb_mat, fmpq, fmpq_mat
 
 from ntk_deq.certified.dense import require_square
-from ntk_deq.certified.dispatch import Family, register_family
 from ntk_deq.certified.functions import absolute_value, maximum, minimum, square_root
+from ntk_deq.certified.inversion import UNCERTAIN_RANK, balance, rational_pinv
 from ntk_deq.certified.norms import dyadic
 from ntk_deq.certified.precise import arithmetic, spectra
 from ntk_deq.certified.precise.arithmetic import (
@@ -60,21 +60,21 @@ from ntk_deq.certified.precise.spectra import (
     symmetric_values,
     unit_matrix,
 )
-from ntk_deq.certified.roots import UNCERTAIN_RANK, balance, rational_pinv
 from ntk_deq.certified.scalar import exact, from_bounds, nan
 from ntk_deq.errors import ArgumentError
 
 __all__ = [
-    "FAMILY",
     "MAX_BITS",
     "MAX_BITS_TOTAL",
     "MAX_ENTRIES",
     "MIN_BITS",
     "PreciseMatrix",
     "adopt",
+    "arithmetic",
     "as_ball",
     "check_bits",
     "precise",
+    "spectra",
     "working_precision",
 ]
 
@@ -296,7 +296,7 @@ def sqrtm(a: PreciseMatrix) -> PreciseMatrix:
 
 
 def _error(residual: arb, order: int, low: arb, below: arb) -> arb:
-    """Return what `root_error` of `ntk_deq.certified.roots` does, in more bits."""
+    """Return what `root_error` of `ntk_deq.certified.spectra` does, in more bits."""
     if residual == 0:
         return arb(0)
     rough = square_root(square_root(arb(order)) * residual).upper()
@@ -312,8 +312,7 @@ def pinv(a: PreciseMatrix) -> PreciseMatrix:
     whole = whole_matrix(a) if a.is_exact and max(a.shape) <= EXACT_ORDER else None
     if whole is not None:
         numbers, exponent = whole
-        unit = fmpq(1 << -exponent) if exponent <= 0 else fmpq(1, 1 << exponent)
-        return PreciseMatrix(arb_mat(rational_pinv(fmpq_mat(numbers)) * unit))
+        return PreciseMatrix(arb_mat(rational_pinv(fmpq_mat(numbers)) * fmpq(2) ** -exponent))
     if rows == cols:
         found = inverse(a)
     elif rows < cols:
@@ -323,52 +322,3 @@ def pinv(a: PreciseMatrix) -> PreciseMatrix:
         system = above(beside(corner, a), beside(transpose(a), PreciseMatrix(arb_mat(cols, cols))))
         found = block(inverse(system), rows, rows + cols, 0, rows)
     return found if found.is_finite else no_information(cols, rows, UNCERTAIN_RANK)
-
-
-_OPERATIONS = (
-    arithmetic.above,
-    arithmetic.absolute,
-    arithmetic.add,
-    arithmetic.as_scalar,
-    arithmetic.beside,
-    arithmetic.block,
-    arithmetic.compare_entries,
-    arithmetic.diag,
-    arithmetic.entry_max,
-    arithmetic.entry_min,
-    arithmetic.hadamard,
-    arithmetic.kron,
-    arithmetic.matmul,
-    arithmetic.negate,
-    arithmetic.relu,
-    arithmetic.scale,
-    arithmetic.step,
-    arithmetic.subtract,
-    arithmetic.transpose,
-    arithmetic.vec,
-    pinv,
-    sqrtm,
-    arithmetic.determinant,
-    arithmetic.entry_sum,
-    arithmetic.frobenius,
-    arithmetic.inverse,
-    arithmetic.norm1,
-    arithmetic.norminf,
-    arithmetic.solve,
-    arithmetic.trace,
-    spectra.eigenvalues_symmetric,
-    spectra.sigma_max,
-    spectra.sigma_min,
-    spectra.singular_values,
-    spectra.spectral_norm,
-    lambda_max,
-    lambda_min,
-    lambda_min_at_least,
-    lambda_min_below,
-    rho,
-)
-
-FAMILY = Family(PreciseMatrix, adopt, table={operation.__name__: operation for operation in _OPERATIONS})
-"""An operation that meets a precise matrix adopts its other matrices; there is no way back to floats."""
-
-register_family(FAMILY, first=True)

@@ -7,12 +7,11 @@ from collections.abc import Iterable
 from flint import arb, arb_mat, fmpq, fmpq_mat
 
 from ntk_deq.certified.arithmetic import OPERATORS, EntryComparison
-from ntk_deq.certified.dense import require_one_shape, require_square
+from ntk_deq.certified.dense import first_reason, require_one_shape, require_square
 from ntk_deq.certified.functions import absolute_value, maximum, minimum, multiply, square_root
 from ntk_deq.certified.norms import dyadic
 from ntk_deq.certified.precise.matrix import (
     PreciseMatrix,
-    first_reason,
     from_rows,
     guarded,
     no_information,
@@ -269,8 +268,7 @@ def _rational(a: PreciseMatrix) -> fmpq_mat | None:
     if whole is None:
         return None
     numbers, exponent = whole
-    unit = fmpq(1 << exponent) if exponent >= 0 else fmpq(1, 1 << -exponent)
-    return fmpq_mat(numbers) * unit
+    return fmpq_mat(numbers) * fmpq(2) ** exponent
 
 
 def determinant(a: PreciseMatrix) -> arb:

@@ -18,8 +18,8 @@ from flint import arb, arb_mat, fmpz_mat
 from torch import Tensor
 
 from ntk_deq.certified.dense import Ball
-from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.certified.scalar import bits_inside, exact, nan, upper
+from ntk_deq.certified.structured.blocks import densified
 from ntk_deq.errors import ArgumentError, LimitError
 
 MAX_ENTRIES = 64 * 64
@@ -168,7 +168,7 @@ def adopt(argument: Any) -> Any:
         >>> adopt(Ball(torch.eye(2))), adopt("<=")
         (PreciseMatrix(2 x 2, radius=0), '<=')
     """
-    argument = argument if isinstance(argument, PreciseMatrix) else dense_form(argument)
+    argument = argument if isinstance(argument, PreciseMatrix) else densified(argument)
     if not isinstance(argument, Ball):
         return argument
     adopted = precise(argument.centre, argument.radius)
@@ -199,11 +199,6 @@ def no_information(rows: int, cols: int, reason: str) -> PreciseMatrix:
         inf
     """
     return from_rows(rows, cols, [nan()] * (rows * cols), reason)
-
-
-def first_reason(*matrices: PreciseMatrix) -> str:
-    """Return why the first matrix without information has none, or ""."""
-    return next((m.reason for m in matrices if m.reason), "")
 
 
 def whole_matrix(a: PreciseMatrix) -> tuple[fmpz_mat, int] | None:

@@ -334,11 +334,6 @@ def sigma_min(a: PreciseMatrix) -> arb:
     return singular_values(a)[-1]
 
 
-def spectral_norm(a: PreciseMatrix) -> arb:
-    """Return the spectral norm; for a vector the Euclidean norm."""
-    return sigma_max(a)
-
-
 def symmetric_part(a: PreciseMatrix) -> PreciseMatrix:
     """Return (a + a')/2."""
     return PreciseMatrix((a.entries + a.entries.transpose()) * arb(0.5))

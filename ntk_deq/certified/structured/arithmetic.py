@@ -11,7 +11,7 @@ from functools import reduce
 import torch
 from flint import arb
 
-from ntk_deq.certified import arithmetic, dense, inversion, rounding
+from ntk_deq.certified import arithmetic, inversion, rounding
 from ntk_deq.certified.arithmetic import enclose
 from ntk_deq.certified.dense import Ball, no_information, require_alike, require_one_form, require_square
 from ntk_deq.certified.exactness import LOWEST
@@ -99,30 +99,6 @@ def subtract(a: MatrixBall, b: MatrixBall) -> MatrixBall:
     if isinstance(a, Diagonal) and isinstance(b, Blocks) and _fits(b):
         return _on_diagonals(b, a, minus=True)
     return add(a, negate(b))
-
-
-def scale(factor: arb, a: MatrixBall) -> MatrixBall:
-    """Return factor * a.
-
-    Example:
-        >>> import torch
-        >>> from ntk_deq.certified.dense import Ball
-        >>> scale(arb(2), Diagonal(Ball(torch.ones(3, 1)))).is_exact
-        True
-    """
-    return a.multiplied(factor) if isinstance(a, Structured) else arithmetic.scale(factor, a)
-
-
-def transpose(a: MatrixBall) -> MatrixBall:
-    """Return the transpose.
-
-    Example:
-        >>> import torch
-        >>> from ntk_deq.certified.dense import Ball
-        >>> transpose(Ball(torch.ones(2, 3))).shape
-        (3, 2)
-    """
-    return a.transposed() if isinstance(a, Structured) else dense.transpose(a)
 
 
 def matmul(a: MatrixBall, b: MatrixBall) -> MatrixBall:

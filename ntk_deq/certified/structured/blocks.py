@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -18,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ntk_deq.certified import arithmetic, dense
-from ntk_deq.certified.dense import Ball
+from ntk_deq.certified.dense import Ball, first_reason
 from ntk_deq.certified.rounding import fro_up, largest_entry, multiply_up, root_up
 from ntk_deq.certified.structured.stack import Stack, exact_stack, inverse_each, scale_each, stretch, transpose_each
 from ntk_deq.errors import LimitError
@@ -56,23 +57,33 @@ class Structured(ABC):
 
     @property
     @abstractmethod
-    def dtype(self) -> torch.dtype:
-        """Element type."""
+    def parts(self) -> Sequence[Ball | Stack | Structured]:
+        """What describes it."""
 
     @property
-    @abstractmethod
+    def dtype(self) -> torch.dtype:
+        """Element type."""
+        return self.parts[0].dtype
+
+    @property
     def device(self) -> torch.device:
         """Device."""
+        return self.parts[0].device
+
+    @property
+    def reason(self) -> str:
+        """Why there is no information, where there is none."""
+        return first_reason(*self.parts)
+
+    @property
+    def stored(self) -> int:
+        """How many numbers describe the centre."""
+        return sum(part.stored for part in self.parts)
 
     @property
     @abstractmethod
     def radius(self) -> float:
         """Frobenius distance from the truth to the centre, at most; infinite without information."""
-
-    @property
-    @abstractmethod
-    def reason(self) -> str:
-        """Why there is no information, where there is none."""
 
     @property
     @abstractmethod
@@ -83,11 +94,6 @@ class Structured(ABC):
     @abstractmethod
     def norm2(self) -> float:
         """Upper bound of the spectral norm of the centre."""
-
-    @property
-    @abstractmethod
-    def stored(self) -> int:
-        """How many numbers describe the centre."""
 
     @abstractmethod
     def form(self) -> Ball:
@@ -168,24 +174,14 @@ class Diagonal(Structured):
         return self.column.shape[0], self.column.shape[0]
 
     @property
-    def dtype(self) -> torch.dtype:
-        """Element type."""
-        return self.column.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Device."""
-        return self.column.device
+    def parts(self) -> tuple[Ball]:
+        """The diagonal."""
+        return (self.column,)
 
     @property
     def radius(self) -> float:
         """Frobenius distance from the truth to the centre, at most."""
         return self.column.radius
-
-    @property
-    def reason(self) -> str:
-        """Why there is no information, where there is none."""
-        return self.column.reason
 
     @property
     def fro(self) -> float:
@@ -196,11 +192,6 @@ class Diagonal(Structured):
     def norm2(self) -> float:
         """The spectral norm of the centre, its largest entry."""
         return largest_entry(self.column.work)
-
-    @property
-    def stored(self) -> int:
-        """How many numbers describe the centre."""
-        return self.column.shape[0]
 
     @cached_property
     def is_identity(self) -> bool:
@@ -273,14 +264,9 @@ class Blocks(Structured):
         return self.count * rows, self.count * cols
 
     @property
-    def dtype(self) -> torch.dtype:
-        """Element type."""
-        return self.stack.centre.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Device."""
-        return self.stack.centre.device
+    def parts(self) -> tuple[Stack]:
+        """The blocks."""
+        return (self.stack,)
 
     @property
     def is_shared(self) -> bool:
@@ -303,11 +289,6 @@ class Blocks(Structured):
         """Frobenius distance from the truth to the centre, at most."""
         return self._together(self.stack.radii)
 
-    @property
-    def reason(self) -> str:
-        """Why there is no information, where there is none."""
-        return self.stack.reason
-
     @cached_property
     def fro(self) -> float:
         """Upper bound of the centre's Frobenius norm."""
@@ -322,11 +303,6 @@ class Blocks(Structured):
     def largest_radius(self) -> float:
         """The largest radius of a block, which bounds how far a singular value moves."""
         return float(self.stack.radii.amax())
-
-    @property
-    def stored(self) -> int:
-        """How many numbers describe the centre."""
-        return self.stack.centre.numel()
 
     @property
     def each(self) -> Stack:

@@ -23,26 +23,28 @@ from ntk_deq.certified.structured.discs import add_each, multiply_each
 from ntk_deq.certified.structured.stack import Stack, exact_stack, matmul_rounding, multiply_entries, once_rounded
 
 
-def stored(a: MatrixBall) -> int:
-    """Return how many numbers describe a centre.
+def transpose(a: MatrixBall) -> MatrixBall:
+    """Return the transpose.
 
     Example:
-        >>> stored(Ball(torch.ones(2, 3)))
-        6
+        >>> transpose(Ball(torch.ones(2, 3))).shape
+        (3, 2)
     """
-    return a.stored if isinstance(a, Structured) else a.centre.numel()
-
-
-def _transpose(a: MatrixBall) -> MatrixBall:
     return a.transposed() if isinstance(a, Structured) else dense.transpose(a)
+
+
+def scale(factor: arb, a: MatrixBall) -> MatrixBall:
+    """Return factor * a.
+
+    Example:
+        >>> scale(arb(2), Diagonal(Ball(torch.ones(3, 1)))).is_exact
+        True
+    """
+    return a.multiplied(factor) if isinstance(a, Structured) else arithmetic.scale(factor, a)
 
 
 def _centred(a: MatrixBall) -> MatrixBall:
     return a.centred() if isinstance(a, Structured) else Ball(a.centre)
-
-
-def _multiple(factor: arb, a: MatrixBall) -> MatrixBall:
-    return a.multiplied(factor) if isinstance(a, Structured) else arithmetic.scale(factor, a)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -67,24 +69,14 @@ class Kronecker(Structured):
         return self.left.shape[0] * self.right.shape[0], self.left.shape[1] * self.right.shape[1]
 
     @property
-    def dtype(self) -> torch.dtype:
-        """Element type."""
-        return self.left.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Device."""
-        return self.left.device
+    def parts(self) -> tuple[MatrixBall, MatrixBall]:
+        """The factors."""
+        return self.left, self.right
 
     @cached_property
     def radius(self) -> float:
         """Frobenius distance from the truth to the centre, at most."""
         return product_radius(self.left.fro, self.left.radius, self.right.fro, self.right.radius)
-
-    @property
-    def reason(self) -> str:
-        """Why there is no information, where there is none."""
-        return self.left.reason or self.right.reason
 
     @cached_property
     def fro(self) -> float:
@@ -97,18 +89,13 @@ class Kronecker(Structured):
         return multiply_up(self.left.norm2, self.right.norm2)
 
     @property
-    def stored(self) -> int:
-        """How many numbers describe the centre."""
-        return stored(self.left) + stored(self.right)
-
-    @property
     def factors_are_square(self) -> bool:
         """Whether both factors are square."""
         return self.left.shape[0] == self.left.shape[1] and self.right.shape[0] == self.right.shape[1]
 
     def transposed(self) -> Kronecker:
         """Return the transpose."""
-        return Kronecker(_transpose(self.left), _transpose(self.right))
+        return Kronecker(transpose(self.left), transpose(self.right))
 
     def centred(self) -> Kronecker:
         """Return the ball of radius 0 around the same centre."""
@@ -116,9 +103,9 @@ class Kronecker(Structured):
 
     def multiplied(self, factor: arb) -> Kronecker:
         """Return a multiple by a scalar ball: that of the smaller factor."""
-        if stored(self.left) <= stored(self.right):
-            return Kronecker(_multiple(factor, self.left), self.right)
-        return Kronecker(self.left, _multiple(factor, self.right))
+        if self.left.stored <= self.right.stored:
+            return Kronecker(scale(factor, self.left), self.right)
+        return Kronecker(self.left, scale(factor, self.right))
 
     def form(self) -> Ball:
         """Return the dense ball."""
@@ -164,8 +151,7 @@ def apply(a: MatrixBall, x: Ball) -> Ball:
 
 def apply_right(x: Ball, a: MatrixBall) -> Ball:
     """Return the dense product x a, as `apply`."""
-    turned = a.transposed() if isinstance(a, Structured) else dense.transpose(a)
-    return dense.transpose(apply(turned, dense.transpose(x)))
+    return dense.transpose(apply(transpose(a), dense.transpose(x)))
 
 
 def _apply_blocks(a: Blocks, x: Ball) -> Ball:
@@ -263,14 +249,9 @@ class Chain(Structured):
         return self.factors[0].shape[0], self.factors[-1].shape[1]
 
     @property
-    def dtype(self) -> torch.dtype:
-        """Element type."""
-        return self.factors[0].dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Device."""
-        return self.factors[0].device
+    def parts(self) -> tuple[Structured, ...]:
+        """The factors."""
+        return self.factors
 
     @cached_property
     def radius(self) -> float:
@@ -280,11 +261,6 @@ class Chain(Structured):
             spread = product_radius(size, spread, factor.norm2, factor.radius)
             size = multiply_up(size, factor.norm2)
         return spread
-
-    @property
-    def reason(self) -> str:
-        """Why there is no information, where there is none."""
-        return next((factor.reason for factor in self.factors if factor.reason), "")
 
     @cached_property
     def fro(self) -> float:
@@ -296,11 +272,6 @@ class Chain(Structured):
     def norm2(self) -> float:
         """Upper bound of the spectral norm of the product of the centres."""
         return reduce(multiply_up, (factor.norm2 for factor in self.factors))
-
-    @property
-    def stored(self) -> int:
-        """How many numbers describe the factors."""
-        return sum(factor.stored for factor in self.factors)
 
     def form(self) -> Ball:
         """Return the dense ball, multiplied from the end that keeps the intermediate results small."""

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ntk_deq.certified import rounding
 from ntk_deq.certified.arithmetic import near_and_spread
-from ntk_deq.certified.dense import Ball
+from ntk_deq.certified.dense import Ball, first_reason
 from ntk_deq.certified.exactness import (
     LOWEST,
     Grain,
@@ -70,6 +70,21 @@ class Stack:
     def size(self) -> int:
         """How many matrices are stored."""
         return self.centre.shape[0]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Element type."""
+        return self.centre.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Device."""
+        return self.centre.device
+
+    @property
+    def stored(self) -> int:
+        """How many numbers describe the centres."""
+        return self.centre.numel()
 
     @cached_property
     def work(self) -> Float[Tensor, "k p q"]:
@@ -125,7 +140,7 @@ def in_double(a: Stack) -> Stack:
         >>> in_double(exact_stack(torch.ones(1, 1, 1))).centre.dtype
         torch.float64
     """
-    return a if a.centre.dtype is torch.float64 else Stack(a.work, a.radii, a.reason)
+    return a if a.dtype is torch.float64 else Stack(a.work, a.radii, a.reason)
 
 
 def enclose_each(work: Tensor, errors: Bounds, dtype: torch.dtype, reason: str = "") -> Stack:
@@ -153,10 +168,6 @@ def _known(*stacks: Stack) -> bool:
     return all(all_finite(stack.radii) for stack in stacks)
 
 
-def _reason(*stacks: Stack) -> str:
-    return next((stack.reason for stack in stacks if stack.reason), "")
-
-
 def transpose_each(a: Stack) -> Stack:
     """Return the transposes."""
     return Stack(a.centre.mT, a.radii, a.reason).known_as(a)
@@ -174,7 +185,7 @@ def add_stacks(a: Stack, b: Stack) -> Stack:
     left, right = torch.broadcast_tensors(a.work, b.work)
     total = left + right
     lost = fro_each(sum_error(left, right, total))
-    return enclose_each(total, add_each(a.radii, b.radii, lost), a.centre.dtype, _reason(a, b))
+    return enclose_each(total, add_each(a.radii, b.radii, lost), a.dtype, first_reason(a, b))
 
 
 def add_on_diagonals(a: Stack, diagonals: Float[Tensor, "k p"], radius: float, *, minus: bool = False) -> Stack:
@@ -193,7 +204,7 @@ def add_on_diagonals(a: Stack, diagonals: Float[Tensor, "k p"], radius: float, *
     place += diagonals
     lost = fro_each(sum_error(before, diagonals, place)[:, None, :])
     spread = torch.full_like(lost, radius)
-    return enclose_each(total, add_each(a.radii.expand_as(lost), spread, lost), a.centre.dtype, a.reason)
+    return enclose_each(total, add_each(a.radii.expand_as(lost), spread, lost), a.dtype, a.reason)
 
 
 def scale_each(factor: arb, a: Stack) -> Stack:
@@ -209,7 +220,7 @@ def scale_each(factor: arb, a: Stack) -> Stack:
     exact = _known(a) and shifts_exactly(a.work, near)
     if not (exact or _entries_are_exact(a, exact_stack(product.new_full((1, 1, 1), near)))):
         errors = add_each(errors, once_rounded(product))
-    return enclose_each(product, errors, a.centre.dtype, a.reason)
+    return enclose_each(product, errors, a.dtype, a.reason)
 
 
 def once_rounded(product: Tensor) -> Bounds:
@@ -246,7 +257,7 @@ def multiply_entries(a: Stack, b: Stack) -> Stack:
     errors = product_radii(_weight(a, b), a.radii, _weight(b, a), b.radii)
     if not _entries_are_exact(a, b):
         errors = add_each(errors, once_rounded(product))
-    return enclose_each(product, errors, a.centre.dtype, _reason(a, b))
+    return enclose_each(product, errors, a.dtype, first_reason(a, b))
 
 
 def _is_exact(a: Stack, b: Stack) -> bool:
@@ -274,7 +285,7 @@ def matmul_each(a: Stack, b: Stack) -> Stack:
     """Return the matrix products, as `matmul`; a stack of a single matrix serves every matrix of the other."""
     product = torch.matmul(a.work, b.work)
     inherited = product_radii(a.norm2, a.radii, b.norm2, b.radii)
-    return enclose_each(product, add_each(matmul_rounding(a, b), inherited), a.centre.dtype, _reason(a, b))
+    return enclose_each(product, add_each(matmul_rounding(a, b), inherited), a.dtype, first_reason(a, b))
 
 
 UNPROVED = "invertibility is not certain"
@@ -307,5 +318,5 @@ def inverse_each(a: Stack) -> Stack:
         torch.where(size == 0, torch.ones_like(gap), gap),
     )
     proved = all_finite(errors)
-    result = enclose_each(found, errors, a.centre.dtype, "" if proved else a.reason or UNPROVED)
-    return result.known_as(approximate) if a.centre.dtype is torch.float64 else result
+    result = enclose_each(found, errors, a.dtype, "" if proved else a.reason or UNPROVED)
+    return result.known_as(approximate) if a.dtype is torch.float64 else result

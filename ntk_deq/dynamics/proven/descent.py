@@ -55,6 +55,7 @@ from ntk_deq.dynamics.proven.curvature import (
 from ntk_deq.dynamics.proven.kink_jump import Jump, kink_jump
 from ntk_deq.dynamics.proven.operations import CarriedNorm, CarriedStretch, longest_row, moved, multiple
 from ntk_deq.dynamics.settings import check_problem
+from ntk_deq.equilibrium.slopes import banach_bound
 from ntk_deq.errors import ArgumentError
 from ntk_deq.files.archives import is_number
 from ntk_deq.systems.model import EquilibriumModel, output_loss
@@ -141,7 +142,7 @@ class CertifiedRun:
         balls = {name: Ball(value.centre, self.errors[name]) for name, value in self.parameters.items()}
         norms = {name: self._norms[name].bound(value) for name, value in balls.items()}
         contraction = multiply_up(form.factor, norms[form.weight][1])
-        stretch = divide_up(1.0, subtract_down(1.0, contraction))
+        stretch = banach_bound(1.0, contraction)
         if not math.isfinite(stretch):
             why = first_reason(*balls.values()) or f"the contraction factor may be {contraction:.6g}, not below one"
             return None, f"at step {index}, {why}"

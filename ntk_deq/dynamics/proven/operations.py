@@ -23,7 +23,6 @@ from ntk_deq.certified.extremes import sigma_max, spectral_norm
 from ntk_deq.certified.rounding import (
     TINY,
     add_up,
-    divide_up,
     fro_up,
     largest_entry,
     multiply_up,
@@ -31,7 +30,7 @@ from ntk_deq.certified.rounding import (
     subtract_down,
 )
 from ntk_deq.certified.scalar import lower, upper
-from ntk_deq.equilibrium.slopes import MOST_WORK, Slopes, pattern_inverses
+from ntk_deq.equilibrium.slopes import MOST_WORK, Slopes, banach_bound, pattern_inverses
 from ntk_deq.errors import ArgumentError
 
 
@@ -291,7 +290,7 @@ class CarriedStretch:
             pattern = patterns[int(found.rows[0])]
             cut, rounded = column_multiples(found.inverse.centre.mT, pattern)  # (D R)'
             norm = upper(spectral_norm(Ball(cut, rounded)))
-            self._known[_keys(pattern[None])[0]] = divide_up(norm, subtract_down(1.0, found.right_defect))
+            self._known[_keys(pattern[None])[0]] = banach_bound(norm, found.right_defect)
             self.inversions += 1
 
 

@@ -27,8 +27,8 @@ from flint import arb
 
 from ntk_deq import certified as ct
 from ntk_deq.certified import scalar as sc
-from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.certified.rounding import add_up, multiply_up
+from ntk_deq.certified.structured import densified
 from ntk_deq.errors import LimitError
 from ntk_deq.evaluation.arithmetic import magnitude
 from ntk_deq.evaluation.balls import evaluate
@@ -252,7 +252,7 @@ class _Run:
         assert isinstance(value, Scalar | Matrix)
         self._env.scales[at] = value.scale
         if isinstance(value, Matrix):
-            ball = dense_form(value.ball)
+            ball = densified(value.ball)
             size = sc.upper(ct.frobenius(ball)) if ball.is_finite else math.inf
             value = replace(value, ball=ball, scale=size)
         else:

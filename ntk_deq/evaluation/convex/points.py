@@ -12,10 +12,10 @@ from torch import Tensor
 
 from ntk_deq import certified as ct
 from ntk_deq.certified import scalar as sc
-from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.certified.precise import PreciseMatrix, as_ball
 from ntk_deq.certified.precise.matrix import from_rows
 from ntk_deq.certified.rounding import add_up
+from ntk_deq.certified.structured import densified
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.convex.curvature import jacobian
 from ntk_deq.evaluation.convex.shapes import Shapes
@@ -86,7 +86,7 @@ def numbers_of(value: Value) -> list[arb]:
     ball = value.ball
     if isinstance(ball, PreciseMatrix):
         return list(ball.flat)
-    dense: ct.Ball = dense_form(ball)
+    dense: ct.Ball = densified(ball)
     return [sc.with_radius(entry, dense.radius) for entry in dense.work.flatten().tolist()]
 
 

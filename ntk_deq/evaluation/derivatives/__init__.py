@@ -19,10 +19,10 @@ from flint import arb
 from torch import Tensor
 
 from ntk_deq import certified as ct
-from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.certified.precise import PreciseMatrix, as_ball
 from ntk_deq.certified.precise.matrix import from_rows
 from ntk_deq.certified.rounding import multiply_up, root_up
+from ntk_deq.certified.structured import densified
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.environment import Notes
 from ntk_deq.evaluation.quantity import Matrix, Scalar
@@ -84,7 +84,7 @@ def times_right(cot: Cotangent, shape: Shape, factor: Matrix) -> Cotangent:
     """Return C B for each cotangent C of a given shape."""
     rows, cols = shape
     stacked = rearranged_ball(cot.ball, lambda c: c.reshape(-1, cols))
-    product: ct.Ball = dense_form(ct.matmul(stacked, factor.ball))
+    product: ct.Ball = densified(ct.matmul(stacked, factor.ball))
     wide = product.shape[1]
     return Cotangent(rearranged_ball(product, lambda c: c.reshape(-1, rows * wide)), cot.scale * factor.scale)
 
@@ -93,13 +93,13 @@ def times_left(factor: Matrix, cot: Cotangent, shape: Shape) -> Cotangent:
     """Return A C for each cotangent C of a given shape."""
     (rows, cols), count = shape, cot.count
     beside = rearranged_ball(cot.ball, lambda c: c.reshape(count, rows, cols).transpose(0, 1).reshape(rows, -1))
-    product: ct.Ball = dense_form(ct.matmul(factor.ball, beside))
+    product: ct.Ball = densified(ct.matmul(factor.ball, beside))
     flat = rearranged_ball(product, lambda c: c.reshape(-1, count, cols).transpose(0, 1).reshape(count, -1))
     return Cotangent(flat, cot.scale * factor.scale)
 
 
 def _flat(matrix: Matrix, rows: int) -> ct.Ball:
-    return rearranged_ball(dense_form(matrix.ball), lambda c: c.reshape(rows, -1))
+    return rearranged_ball(densified(matrix.ball), lambda c: c.reshape(rows, -1))
 
 
 def inner(cot: Cotangent, matrix: Matrix) -> Cotangent:
@@ -201,7 +201,7 @@ class Node:
         value = self.value
         if isinstance(value, Scalar):
             return ct.from_scalar(value.ball)
-        ball: ct.Ball = dense_form(value.ball)
+        ball: ct.Ball = densified(value.ball)
         return ball
 
 

@@ -21,8 +21,9 @@ from ntk_deq.certified.dense import no_information
 from ntk_deq.certified.inversion import approximate_inverse, identity_defect, size_up
 from ntk_deq.certified.precise import PreciseMatrix, as_ball, precise
 from ntk_deq.certified.precise.matrix import from_rows
-from ntk_deq.certified.rounding import add_up, divide_up, fro_up, multiply_up, subtract_down
+from ntk_deq.certified.rounding import add_up, fro_up, multiply_up
 from ntk_deq.equilibrium import solve_fixed_point
+from ntk_deq.equilibrium.slopes import banach_bound
 from ntk_deq.errors import LimitError
 from ntk_deq.evaluation.derivatives import (
     EQUILIBRIUM,
@@ -83,7 +84,7 @@ class Adjoint:
         self._known = value.is_finite
         self._jacobian: ct.Ball | None = None
         self._inverse: Tensor | None = None
-        self._gain = divide_up(1.0, subtract_down(1.0, self._q)) if self._known and self._q < 1 else math.inf
+        self._gain = banach_bound(1.0, self._q) if self._known else math.inf
         if self._known and self._depends and self._entries <= DENSE:
             self._write_out()
 
@@ -120,8 +121,7 @@ class Adjoint:
             return
         inverse = ct.Ball(self._inverse)
         system = ct.Ball(system.work, system.radius, system.reason)
-        gap = subtract_down(1.0, size_up(identity_defect(inverse, system)))
-        self._gain = min(self._gain, divide_up(inverse.norm2, gap)) if gap > 0 else self._gain
+        self._gain = min(self._gain, banach_bound(inverse.norm2, size_up(identity_defect(inverse, system))))
 
     def _solve_float(self, forcing: Tensor) -> Tensor:
         """Return an approximate solution, R x entries, in float64."""

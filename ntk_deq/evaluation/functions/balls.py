@@ -11,10 +11,10 @@ from torch import Tensor
 
 from ntk_deq import certified as ct
 from ntk_deq.certified import scalar as sc
-from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.certified.precise import PreciseMatrix, as_ball
 from ntk_deq.certified.precise.matrix import from_rows
 from ntk_deq.certified.rounding import add_up
+from ntk_deq.certified.structured import densified
 from ntk_deq.certified.structured import require_room as guard_entries
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.derivatives import Cotangent, minus, plus, times_entries, times_left
@@ -47,7 +47,7 @@ def softmax_ball(a: ct.Ball) -> ct.Ball:
     rows, cols = a.shape
     if isinstance(a, PreciseMatrix):
         return as_ball(from_rows(rows, cols, _columns(list(a.flat), cols), a.reason))
-    dense: ct.Ball = dense_form(a)
+    dense: ct.Ball = densified(a)
     if not dense.is_finite:
         return dense
     found = near_balls(_columns([arb(entry) for entry in entries_of(dense)], cols), dense)

@@ -25,10 +25,10 @@ from ntk_deq.certified import algebraic as al
 from ntk_deq.certified import functions
 from ntk_deq.certified.algebraic import Number, UndecidedError, sign
 from ntk_deq.certified.dense import no_information
-from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.certified.precise import PreciseMatrix, as_ball
 from ntk_deq.certified.precise.matrix import from_rows
 from ntk_deq.certified.rounding import add_up, fro_up, multiply_up
+from ntk_deq.certified.structured import densified
 from ntk_deq.errors import LimitError
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.environment import Environment, Notes, OutsideClaimError
@@ -169,7 +169,7 @@ def _dense(a: ct.Ball) -> ct.Ball:
     rows, cols = a.shape
     if rows * cols > MOST_ENTRIES:
         raise LimitError(f"A function of {rows} x {cols} entries is not evaluated; {MOST_ENTRIES:,} are, at most.")
-    dense: ct.Ball = dense_form(a)
+    dense: ct.Ball = densified(a)
     return dense
 
 

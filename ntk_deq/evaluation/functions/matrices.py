@@ -15,10 +15,9 @@ from ntk_deq.certified import algebraic_matrix as am
 from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.algebraic import Number, UndecidedError, UndefinedError, sign
 from ntk_deq.certified.algebraic_matrix import ExactMatrix
-from ntk_deq.certified.dispatch import dense_form
+from ntk_deq.certified.inversion import rational_pinv
 from ntk_deq.certified.norms import nonnegative
-from ntk_deq.certified.roots import rational_pinv
-from ntk_deq.certified.structured import require_room
+from ntk_deq.certified.structured import densified, require_room
 from ntk_deq.errors import LimitError
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.derivatives import (
@@ -309,7 +308,7 @@ def _lambda_sym_pull(node: Passed, cot: Cotangent, place: int, notes: Notes) -> 
     ball = node.args[0].dense()
     order, reach = ball.shape[0], sc.exact(2 * sc.upper(ct.frobenius(ball)) + 1.0)
     above = ct.scale(reach, ct.identity(order, dtype=ball.dtype, device=ball.device))
-    direction = ct.singular_direction(ct.subtract(dense_form(above), ball), 0)
+    direction = ct.singular_direction(ct.subtract(densified(above), ball), 0)
     if direction is None:
         notes.kink(f"a {node.operation} whose eigenvalue may not be simple", certain=False)
     return outer(cot, Matrix(direction, 1.0))
@@ -317,7 +316,7 @@ def _lambda_sym_pull(node: Passed, cot: Cotangent, place: int, notes: Notes) -> 
 
 def _sqrtm(args: Sequence[Value], env: Environment) -> Value:
     matrix = ar.to_matrix(args[0])
-    ball: ct.Ball = dense_form(matrix.ball)
+    ball: ct.Ball = densified(matrix.ball)
     known = _is_symmetric(matrix, env.notes, "a square root")
     if known and not matrix.gram and not ct.lambda_min_at_least(ball, 0.0):
         negative = ct.lambda_min_below(ball, 0.0) is True
@@ -388,7 +387,7 @@ def _sqrtm_pull(node: Passed, cot: Cotangent, place: int, notes: Notes) -> Cotan
     if order > _SYLVESTER:
         raise LimitError(f"the derivative of a square root is certified up to order {_SYLVESTER}")
     system = ct.add(ct.kron(root.ball, _unit(root).ball), ct.kron(_unit(root).ball, root.ball))
-    back = ct.inverse(dense_form(system))
+    back = ct.inverse(densified(system))
     if not back.is_finite:
         notes.kink("a square root of a matrix that may be singular", certain=False)
     return Cotangent(ct.matmul(cot.ball, back), cot.scale * sc.upper(ct.frobenius(back)))

@@ -1,6 +1,6 @@
-"""How formulas are written: LaTeX, MathML, SymPy; here how a name is set, the same on the page and in figures.
+"""How formulas are set: MathML, and LaTeX that is read off it; here names taken apart, and elements put together.
 
-A terminal shows names as written.
+A terminal shows formulas as `format` writes them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ GREEK = {
 }
 """Letters by the name they are written with."""
 
-_LETTERS = {letter: name for name, letter in GREEK.items() if name not in ("lam", "eps")}
 _ACCENTS = ("hat", "bar", "tilde", "dot")
 
 
@@ -100,14 +99,6 @@ def symbol(name: str) -> Symbol:
     return Symbol(_letter(head), "", subscript)
 
 
-def latex_letter(text: str) -> str:
-    """Return the LaTeX spelling of a base or a piece of a subscript."""
-    if text in _LETTERS:
-        return "\\" + _LETTERS[text]
-    escaped = text.replace("_", r"\_")
-    return escaped if len(text) == 1 or text.isdigit() else rf"\mathrm{{{escaped}}}"
-
-
 def _is_letter(text: str) -> bool:
     return len(text) == 1 or text in GREEK
 
@@ -150,6 +141,16 @@ def words(text: str) -> str:
 def fenced(inner: str, left: str = "(", right: str = ")") -> str:
     """Return something in brackets."""
     return group(mo(left, stretchy="true"), inner, mo(right, stretchy="true"))
+
+
+def applied(head: str, inner: str = "{}") -> str:
+    """Return a head and its arguments in brackets."""
+    return group(head, mo("\N{FUNCTION APPLICATION}"), fenced(inner))
+
+
+def word(name: str, inner: str = "{}") -> str:
+    """Return an upright word and its arguments in brackets."""
+    return applied(tag("mi", escape(name), mathvariant="normal"), inner)
 
 
 def small(bracket: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 from html import escape
 
+from ntk_deq.language.domain import DomainKind, Free
 from ntk_deq.language.format import (
     ATOM,
     CONJUNCTION,
@@ -15,6 +16,7 @@ from ntk_deq.language.format import (
     POWER,
     PRODUCT,
     SUM,
+    TENSOR,
     binding,
     format_number,
     inclusion_of,
@@ -23,16 +25,13 @@ from ntk_deq.language.format import (
     selectors,
 )
 from ntk_deq.language.functions import FUNCTIONS
-from ntk_deq.language.notation import Symbol, fenced, group, mi, mn, mo, small, symbol, tag, words
+from ntk_deq.language.notation import Symbol, applied, fenced, group, mi, mn, mo, small, symbol, tag, word, words
+from ntk_deq.language.parser import parse
+from ntk_deq.language.record import Function
 from ntk_deq.language.run import PATH_LENGTH
 from ntk_deq.language.symmetry import order_of
 from ntk_deq.language.tree import Expr, Kind, Sign, is_member
 from ntk_deq.language.types import ONE, Sort
-
-# Between a sum and a product: a Kronecker product needs brackets as a factor, not as a summand.
-_TENSOR = (SUM + PRODUCT) / 2
-# Where a call is printed as a product or a fraction, it binds as one.
-_PRINTED_AS = {"grad": _TENSOR, "jac": PRODUCT}
 
 _RELATIONS = {"<=": "≤", "<": "<", ">=": "≥", ">": ">", "==": "=", "!=": "≠"}
 _ACCENTS = {"hat": "^", "bar": "¯", "tilde": "~", "dot": "˙"}
@@ -47,6 +46,37 @@ def to_mathml(expr: Expr) -> str:
         '<math display="block"><mrow><msub><mi>γ</mi><mn>0</mn></msub><mo>&lt;</mo><mn>1</mn></mrow></math>'
     """
     return f'<math display="block">{_show(printed(expr))}</math>'
+
+
+def exists_mathml(free: Free) -> str:
+    """Return a `<math display="block">` element that says that a variable exists.
+
+    Example:
+        >>> from ntk_deq.language.domain import parse_domain
+        >>> from ntk_deq.language.types import SCALAR
+        >>> exists_mathml(Free("C", SCALAR, parse_domain("positive")[0]))[22:66]
+        '<mrow><mo>∃</mo><mi>C</mi><mo>∈</mo><msub><m'
+    """
+    kind = free.domain.kind
+    letter, index = _SETS.get(kind, ("", ""))
+    words = " ".join((free.domain.text or kind.value).split())
+    base = tag("mi", letter, mathvariant="double-struck") if letter else tag("mtext", escape(words))
+    square = kind in (DomainKind.SYMMETRIC, DomainKind.PSD)
+    sizes = [_show(parse(str(size))) for size in free.type.sizes[: 1 if square else 2]]
+    scripts = [*([index] if index else []), *([_joined(sizes, mo("×"))] if sizes else [])]
+    if scripts:
+        base = tag(f"m{'sub' if index else ''}{'sup' if sizes else ''}", base, *scripts)
+    return f'<math display="block">{group(mo("∃"), _name(free.name), mo("∈"), base)}</math>'
+
+
+_SETS = {
+    DomainKind.REAL: ("R", ""),
+    DomainKind.NONNEGATIVE: ("R", group(mo("≥"), mn("0"))),
+    DomainKind.POSITIVE: ("R", group(mo(">"), mn("0"))),
+    DomainKind.SYMMETRIC: ("S", ""),
+    DomainKind.PSD: ("S", mo("+")),
+}
+"""Sets that have a letter: the letter, and its index."""
 
 
 def _joined(parts: Iterable[str], joint: str) -> str:
@@ -73,6 +103,10 @@ def _symbol(sign: Symbol) -> str:
     return base
 
 
+def _name(name: str) -> str:
+    return mi("ℓ") if name == PATH_LENGTH else _symbol(symbol(name))
+
+
 def _number(value: Fraction) -> str:
     text = format_number(value)
     mantissa, has_power, power = text.partition("e")
@@ -88,21 +122,32 @@ def _signed(digits: str) -> str:
 
 def _strength(expr: Expr) -> float:
     """Return how tightly a tree binds as printed, which differs from the text where the notation does."""
-    if expr.kind is Kind.CALL and expr.args and expr.args[0].kind is Kind.OVER:
-        return SUM if expr.name in _BIG else PRODUCT
-    if expr.kind is Kind.CALL:
-        function = FUNCTIONS.get(expr.name)
-        if function is not None and (function.infix or function.exponent):
-            return _TENSOR if function.infix else POWER
-        own = None if function is None or _pattern(expr) is None else function.mathml_binding
-        return _PRINTED_AS.get(expr.name, ATOM) if own is None else own
-    if expr.kind is Kind.NUMBER and expr.value is not None and "e" in format_number(expr.value):
-        return PRODUCT
-    if expr.kind is Kind.INDEX:
-        return ATOM if _is_time(expr.args[-1]) or is_member(expr) else POWER
-    if expr.kind is Kind.TRANSPOSE:
-        return POWER
-    return _TENSOR if expr.kind is Kind.AT else binding(expr)
+    match expr.kind:
+        case Kind.CALL if expr.args and expr.args[0].kind is Kind.OVER:
+            return SUM if expr.name in _BIG else PRODUCT
+        case Kind.CALL:
+            record = _record(expr)
+            if record is None:
+                return ATOM
+            return TENSOR if record.infix else POWER if record.exponent else record.mathml_binding or ATOM
+        case Kind.NUMBER if expr.value is not None and "e" in format_number(expr.value):
+            return PRODUCT
+        case Kind.INDEX:
+            return ATOM if _is_time(expr.args[-1]) or is_member(expr) else POWER
+        case Kind.TRANSPOSE:
+            return POWER
+        case Kind.AT:
+            return TENSOR
+        case _:
+            return binding(expr)
+
+
+def _record(expr: Expr) -> Function | None:
+    """Return what is said of how a call is set; None where nothing is, as of a matrix where that holds of numbers."""
+    record = FUNCTIONS.get(expr.name)
+    wide = expr.type is not None and expr.type.sort is Sort.MATRIX
+    of_numbers = record is not None and record.entrywise is not None and record.entrywise.of_numbers
+    return None if of_numbers and wide else record
 
 
 def _part(expr: Expr, wanted: float) -> str:
@@ -124,11 +169,11 @@ def _show_number(expr: Expr) -> str:
 
 
 def _show_name(expr: Expr) -> str:
-    return _symbol(symbol(expr.name))
+    return _name(expr.name)
 
 
 def _show_index(expr: Expr) -> str:
-    name = mi("ℓ") if expr.name == PATH_LENGTH else _symbol(symbol(expr.name))
+    name = _name(expr.name)
     if len(expr.args) == 2 or is_member(expr):
         name = _member(symbol(expr.name), _show(expr.args[0]))
     if is_member(expr):
@@ -151,15 +196,12 @@ def _is_time(index: Expr) -> bool:
 
 
 def _show_at(expr: Expr) -> str:
-    pairs = [
-        group(_symbol(symbol(name)), mo("="), _show(value))
-        for name, value in zip(expr.names, expr.args[1:], strict=True)
-    ]
+    pairs = [group(_name(name), mo("="), _show(value)) for name, value in zip(expr.names, expr.args[1:], strict=True)]
     return tag("msub", group(_part(expr.args[0], ATOM), mo("|", stretchy="true")), _listed(pairs))
 
 
 def _show_function(expr: Expr) -> str:
-    return group(_symbol(symbol(expr.names[0])), mo("↦"), _show(expr.args[0]))
+    return group(_name(expr.names[0]), mo("↦"), _show(expr.args[0]))
 
 
 def _show_negate(expr: Expr) -> str:
@@ -170,7 +212,7 @@ def _show_sum(expr: Expr) -> str:
     left, right = expr.args
     sign = "+" if expr.kind is Kind.ADD else "−"
     # Two signs must not meet, as they would in a - -b.
-    second = fenced(_show(right)) if _first(right).kind is Kind.NEGATE else _part(right, _TENSOR)
+    second = fenced(_show(right)) if _first(right).kind is Kind.NEGATE else _part(right, TENSOR)
     return group(_part(left, SUM), mo(sign, form="infix"), second)
 
 
@@ -188,20 +230,10 @@ def _show_product(expr: Expr) -> str:
 
 def _is_applied(expr: Expr) -> bool:
     """Whether a call is set as a name, or a letter, before its arguments."""
-    function = FUNCTIONS.get(expr.name)
-    if function is not None and (function.infix or function.exponent):
-        return False
-    pattern = _pattern(expr)
-    return expr.name not in _NOTATIONS and (pattern is None or "\N{FUNCTION APPLICATION}" in pattern)
-
-
-def _pattern(expr: Expr) -> str | None:
-    """Return how a call is set, or None: its name upright, also where the notation is that of a number."""
-    function = FUNCTIONS.get(expr.name)
-    if function is None:
-        return None
-    facts, wide = function.entrywise, expr.type is not None and expr.type.sort is Sort.MATRIX
-    return None if facts is not None and facts.of_numbers and wide else function.mathml
+    record = _record(expr)
+    if record is None or expr.name in _NOTATIONS:
+        return record is None
+    return not (record.infix or record.exponent) and "\N{FUNCTION APPLICATION}" in (record.mathml or word(""))
 
 
 def _only_scales(left: Expr, right: Expr) -> bool:
@@ -213,7 +245,8 @@ def _only_scales(left: Expr, right: Expr) -> bool:
 
 def _is_fraction(expr: Expr) -> bool:
     """Whether a node is printed as a fraction, which needs no brackets as a factor."""
-    return expr.kind is Kind.DIVIDE or (expr.kind is Kind.CALL and expr.name == "jac")
+    record = FUNCTIONS.get(expr.name) if expr.kind is Kind.CALL else None
+    return expr.kind is Kind.DIVIDE or (record is not None and (record.mathml or "").startswith("<mfrac"))
 
 
 def _first(expr: Expr) -> Expr:
@@ -250,7 +283,7 @@ def _show_comparison(expr: Expr) -> str:
     order = order_of(expr)
     if order is not None:
         larger, smaller, strict = order
-        zero = mn("0") if smaller is None else _part(smaller, _TENSOR)
+        zero = mn("0") if smaller is None else _part(smaller, TENSOR)
         return group(_part(larger, SUM), mo("≻" if strict else "⪰"), zero)
     inclusion = inclusion_of(expr)
     if inclusion is not None:
@@ -276,7 +309,7 @@ def _show_not(expr: Expr) -> str:
 
 
 def _show_for_all(expr: Expr) -> str:
-    names = _listed(_symbol(symbol(name)) for name in expr.names)
+    names = _listed(map(_name, expr.names))
     condition = [mo(":"), _part(expr.args[1], DISJUNCTION)] if len(expr.args) > 1 else []
     return _quantified(expr.args[0], "∀" if expr.kind is Kind.FOR_ALL else "∃", names, *condition)
 
@@ -289,14 +322,10 @@ def _quantified(body: Expr, sign: str, *reach: str) -> str:
 def _show_ranged(expr: Expr) -> str:
     """Show a statement for all, or for some, members of a range; inside a call, what is taken over one."""
     sign = {Kind.EACH: "∀", Kind.SOME: "∃"}.get(expr.kind)
-    reach = group(_letter_of(expr), mo("="), *_listed_range(expr))
+    reach = group(_name(expr.names[0]), mo("="), *_listed_range(expr))
     if sign is None:
         return group(_show(expr.args[0]), mo(","), reach)
     return _quantified(expr.args[0], sign, reach)
-
-
-def _letter_of(expr: Expr) -> str:
-    return _symbol(symbol(expr.names[0]))
 
 
 def _listed_range(expr: Expr) -> tuple[str, ...]:
@@ -308,12 +337,11 @@ def _show_folded(name: str, over: Expr) -> str:
     """Show a sum, a product, a maximum over a range."""
     body, start, stop = over.args
     if name in _BIG:
-        under = group(_letter_of(over), mo("="), _show(start))
+        under = group(_name(over.names[0]), mo("="), _show(start))
         big = tag("munderover", mo(_BIG[name]), under, _show(stop))
-        return group(big, _part(body, _TENSOR if name == "sum" else POWER))
-    under = group(_letter_of(over), mo("="), *_listed_range(over))
-    head = tag("munder", tag("mi", escape(name), mathvariant="normal"), under)
-    return group(head, mo("\N{FUNCTION APPLICATION}"), fenced(_show(body)))
+        return group(big, _part(body, TENSOR if name == "sum" else POWER))
+    under = group(_name(over.names[0]), mo("="), *_listed_range(over))
+    return applied(tag("munder", tag("mi", escape(name), mathvariant="normal"), under), _show(body))
 
 
 _BIG = {"sum": "∑", "prod": "∏"}
@@ -324,19 +352,18 @@ def _show_call(expr: Expr) -> str:
     if arguments and arguments[0].kind is Kind.OVER:
         whole = _show_folded(name, arguments[0])
         return group(whole, *(fenced(_show(argument)) for argument in arguments[1:]))
-    if name in _NOTATIONS and arguments:
+    if name in _NOTATIONS:
         return _NOTATIONS[name](arguments)
-    function = FUNCTIONS.get(name)
-    if function is not None and function.infix and arguments:
-        return _joined([_part(argument, POWER) for argument in arguments], mo(function.infix[0]))
-    if function is not None and function.exponent and arguments:
-        return _raised(arguments[0], _exponent(function.exponent))
-    pattern = _pattern(expr)
-    shown = _listed(map(_show, arguments))
-    if pattern is not None:
-        return pattern.format(shown)
-    head = tag("mi", escape(name), mathvariant="normal")
-    return group(head, mo("\N{FUNCTION APPLICATION}"), fenced(shown))
+    record = _record(expr)
+    if record is not None and record.infix:
+        return _joined([_part(argument, POWER) for argument in arguments], mo(record.infix))
+    if record is not None and record.exponent:
+        return _raised(arguments[0], _exponent(record.exponent))
+    shown = list(map(_show, arguments))
+    if record is None or record.mathml is None:
+        return word(name, _listed(shown))
+    pattern = record.mathml
+    return pattern.format(*shown) if pattern.count("{}") > 1 else pattern.format(_listed(shown))
 
 
 def _exponent(text: str) -> str:
@@ -363,22 +390,11 @@ def _table(rows: Iterable[tuple[Expr, ...]]) -> str:
     return fenced(tag("mtable", *lines))
 
 
-def _sized(letter: str, separator: str) -> Callable[[tuple[Expr, ...]], str]:
+def _filled(digit: str) -> Callable[[tuple[Expr, ...]], str]:
     def show(arguments: tuple[Expr, ...]) -> str:
-        sizes = _joined(
-            [_part(argument, SUM if separator == "," else PRODUCT) for argument in arguments], mo(separator)
-        )
-        return tag("msub", _letter(letter), sizes)
+        return tag("msub", mn(digit), _joined([_part(argument, PRODUCT) for argument in arguments], mo("×")))
 
     return show
-
-
-def _differential(what: Expr) -> str:
-    return group(mo("∂", form="prefix"), mi("vec"), fenced(_show(what)))
-
-
-def _jacobian(arguments: tuple[Expr, ...]) -> str:
-    return tag("mfrac", *map(_differential, arguments))
 
 
 def _gradient(arguments: tuple[Expr, ...]) -> str:
@@ -386,22 +402,13 @@ def _gradient(arguments: tuple[Expr, ...]) -> str:
     return group(tag("msub", mo("∇", form="prefix"), _listed(map(_show, variables))), _part(function, POWER))
 
 
-def _limit(arguments: tuple[Expr, ...]) -> str:
-    head = tag("msup", mi("F"), mo("∞"))
-    return group(head, mo("\N{FUNCTION APPLICATION}"), fenced(_listed(map(_show, arguments))))
-
-
 _NOTATIONS: dict[str, Callable[[tuple[Expr, ...]], str]] = {
     **{sign: _piece(sign) for sign in (Sign.ENTRY, Sign.SEGMENT, Sign.ROWS, Sign.COLUMNS, Sign.BLOCK)},
     Sign.ROW: lambda arguments: _table([arguments]),
     Sign.STACK: lambda arguments: _table(map(row_parts, arguments)),
-    "I": _sized("I", ","),
-    "zeros": _sized("0", "×"),
-    "ones": _sized("1", "×"),
-    "commutation": _sized("K", ","),
+    "zeros": _filled("0"),
+    "ones": _filled("1"),
     "grad": _gradient,
-    "jac": _jacobian,
-    "fixed_point": _limit,
 }
 
 _SHOWN: dict[Kind, Callable[[Expr], str]] = {

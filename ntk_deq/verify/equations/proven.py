@@ -15,8 +15,8 @@ from torch import Tensor
 
 from ntk_deq import certified as ct
 from ntk_deq.certified import scalar as sc
-from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.certified.precise import PreciseMatrix
+from ntk_deq.certified.structured import densified
 from ntk_deq.claims.claim import Claim
 from ntk_deq.errors import LimitError, NtkDeqError
 from ntk_deq.evaluation import arithmetic as ar
@@ -383,4 +383,4 @@ def _as_variable(variable: Free, found: object) -> Value:
     if variable.type.sort is Sort.SCALAR:
         return ar.to_scalar(found)
     matrix = ar.to_matrix(found)
-    return Matrix(dense_form(matrix.ball), matrix.scale)
+    return Matrix(densified(matrix.ball), matrix.scale)

@@ -373,9 +373,6 @@ def _import_ahead(claims: Collection[Claim]) -> None:
     """Import what every judgement needs some time, so that each worker is born with it, and no limit counts it."""
     for claim in claims:
         twin_of(claim)  # with all of training, where one has a run
-    settings = [setting for claim in claims for setting in claim.settings]
-    if settings:
-        importlib.import_module("ntk_deq.language.notation.latex")  # with SymPy
     if any(claim.trains or _derives(claim) for claim in claims):
         importlib.import_module("torch._dynamo")  # which torch.func asks for, by which many slopes are computed
 

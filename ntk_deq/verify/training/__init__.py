@@ -23,8 +23,8 @@ from torch import Tensor
 
 from ntk_deq.certified import Ball, frobenius
 from ntk_deq.certified import scalar as sc
-from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.certified.rounding import fro_up
+from ntk_deq.certified.structured import densified
 from ntk_deq.errors import ArgumentError
 from ntk_deq.evaluation.arithmetic import add, multiply, negate, to_matrix, to_scalar
 from ntk_deq.evaluation.balls import evaluate
@@ -391,7 +391,7 @@ class Trainee:
             return
         asked = replace(env, notes=Notes(deadline=env.notes.deadline), cache=dict(env.cache))
         value = evaluate(parse(_PREDICTIONS), asked)
-        known = dense_form(value.ball) if isinstance(value, Matrix) else None
+        known = densified(value.ball) if isinstance(value, Matrix) else None
         if known is None or not known.is_finite:
             return
         found = self.model.predictions(solve_equilibrium(self.model, self.X).value, self.X)

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from ntk_deq.certified import Ball, frobenius, from_scalar, identity, scale, spectral_norm, subtract
 from ntk_deq.certified import scalar as sc
-from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.certified.precise import PreciseMatrix
 from ntk_deq.certified.rounding import add_up, fro_up, multiply_up, unit_roundoff
+from ntk_deq.certified.structured import densified
 from ntk_deq.dynamics.field import GradientField
 from ntk_deq.dynamics.proven import CertifiedDescent
 from ntk_deq.dynamics.proven.descent import certified_descent, together
@@ -163,7 +163,7 @@ def _window_by_hessians(trainee: Trainee, env: Environment, step: Scalar, ats: S
 
 
 def _dense(value: Scalar | Matrix) -> Ball:
-    ball: Ball = from_scalar(value.ball) if isinstance(value, Scalar) else dense_form(value.ball)
+    ball: Ball = from_scalar(value.ball) if isinstance(value, Scalar) else densified(value.ball)
     return ball
 
 
@@ -288,7 +288,7 @@ def rests(trainee: Trainee, env: Environment) -> bool:
         return True
     if trainee.multiple is None:
         return False
-    if rests_exactly(trainee, form, float_centre(dense_form(state))):
+    if rests_exactly(trainee, form, float_centre(densified(state))):
         return True
     if not trainee.exact or trainee.X.is_cuda:
         return False
