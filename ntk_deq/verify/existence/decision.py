@@ -8,7 +8,7 @@ are decided in balls and in exact arithmetic.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -298,8 +298,7 @@ class ExistenceStage:
         least = needed_constant(self._stated, judgement.instance)
         self._least += [] if least is None else [(least, judgement.instance)]
         reason = f"{', '.join(self._claim.exists)} exists for this instance, which does not show one for all"
-        open_ = {name: Outcome(Truth.UNSURE, None, reason) for name in self._claim.resting}
-        return replace(held, conclusions={**held.conclusions, **open_}, reason=reason)
+        return _said(held, self._claim.resting, Truth.UNSURE, reason)
 
     def decide(self, judgement: Judgement, dtype: torch.dtype = torch.float64) -> Judgement:
         """Return a judgement with what exists, or certainly does not, where it left that open; else the given one.
@@ -390,9 +389,7 @@ class ExistenceStage:
         self._others += 1
         names = ", ".join(self._claim.exists)
         reason = f"no {names} was found, by linear algebra, among plain values or by descent; nor a proof that none is"
-        conclusions = dict(judgement.conclusions)
-        conclusions |= {name: Outcome(Truth.UNSURE, None, reason) for name in self._claim.resting}
-        return replace(judgement, conclusions=conclusions, reason=reason)
+        return _said(judgement, self._claim.resting, Truth.UNSURE, reason)
 
     def _held(self, judgement: Judgement, values: Mapping[str, Tensor]) -> Judgement:
         """Return the judgement with values that are proven to serve."""
@@ -410,10 +407,13 @@ class ExistenceStage:
         if len(contradiction.names) > 1:
             together = f" with {' and '.join(map(repr, sorted(contradiction.names)))} together"
         reason = f"no {', '.join(self._claim.exists)} exists here{together}: {contradiction.why}"
-        conclusions = dict(judgement.conclusions)
-        for name in names:
-            conclusions[name] = Outcome(Truth.FALSE, None, reason)
-        return replace(judgement, conclusions=conclusions, reason=reason)
+        return _said(judgement, names, Truth.FALSE, reason)
+
+
+def _said(judgement: Judgement, names: Set[str], truth: Truth, reason: str) -> Judgement:
+    """Return a judgement with the same outcome for some conclusions, for a reason."""
+    outcomes = dict.fromkeys(names, Outcome(truth, None, reason))
+    return replace(judgement, conclusions={**judgement.conclusions, **outcomes}, reason=reason)
 
 
 def decided_existence(claim: Claim, judgement: Judgement) -> Judgement:
