@@ -71,11 +71,6 @@ class Trial:
     exists: Mapping[str, Free]
     deadline: float | None = None
 
-    @property
-    def setting(self) -> Setting:
-        """The setting, in which nothing is free."""
-        return self.claim.settings[0]
-
     def proven(self, values: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
         """Return values near the given ones of which some that meet the conclusions are proven to lie near, or None.
 
@@ -218,7 +213,7 @@ def descended_values(trial: Trial, seed: int) -> Iterator[dict[str, Tensor]]:
     first = {name: torch.randn(shape, generator=generator, dtype=torch.float64) for name, shape in shapes.items()}
     base = replace(trial.instance, values={**trial.instance.values, **first})
     try:
-        scorer = ClaimScorer(trial.claim, trial.setting, solving=False)
+        scorer = ClaimScorer(trial.claim, trial.claim.settings[0], solving=False)
         space = Space(dict(trial.claim.given), base, smooth=True)
         start = torch.randn((_STARTS, space.size), generator=generator, dtype=torch.float64)
         points, losses = _descent(scorer, space, base, start)
