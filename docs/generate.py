@@ -17,7 +17,7 @@ from ntk_deq.claims import documents, load, schema
 from ntk_deq.claims.validate import claim_file_schema
 from ntk_deq.evaluation.balls import MAX_STEP_TUPLES
 from ntk_deq.files import yaml as yaml_strict
-from ntk_deq.language import parser, recursion, run, shapes
+from ntk_deq.language import parser, recursion, run, shapes, tree
 from ntk_deq.language.declaration import model_names, model_signature
 from ntk_deq.language.domain import DISTRIBUTIONS, DomainKind
 from ntk_deq.language.functions import FUNCTIONS, reference
@@ -136,8 +136,8 @@ def limits() -> str:
         ("characters of all formulas, inherited ones counted again", f"{load.MAX_TEXT:,}"),
         ("characters of an expression", f"{parser.MAX_TEXT:,}"),
         ("nesting of an expression", f"{parser.MAX_DEPTH} levels"),
-        ("characters of a name or a number", f"{parser.MAX_LITERAL}"),
-        ("power of ten in a number", f"-{parser.MAX_EXPONENT} to {parser.MAX_EXPONENT}"),
+        ("characters of a name or a number", f"{tree.MAX_LITERAL}"),
+        ("power of ten in a number", f"-{tree.MAX_EXPONENT} to {tree.MAX_EXPONENT}"),
         ("power of a matrix", f"-{shapes.MAX_MATRIX_POWER:,} to {shapes.MAX_MATRIX_POWER:,}"),
         ("a size", f"1 to {schema.MAX_SIZE:,}"),
         ("entries of a matrix", f"{shapes.MAX_ENTRIES:,} (1 GiB in float64)"),

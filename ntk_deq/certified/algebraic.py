@@ -260,7 +260,7 @@ def root(number: Number, order: int) -> Number:
 
 @lru_cache(maxsize=256)  # the same radical is the same generator, so that the field does not grow
 def _radical_of_rational(number: fmpq, order: int) -> Number:
-    top, bottom = (_whole_root(int(part), order) for part in (number.p, number.q))
+    top, bottom = (part.root(order) for part in (number.p, number.q))
     if top**order == number.p and bottom**order == number.q:
         return fmpq(top, bottom)
     return _radical(_as_algebraic(number), order)
@@ -268,7 +268,7 @@ def _radical_of_rational(number: fmpq, order: int) -> Number:
 
 def _radical(radicand: Algebraic, order: int) -> Algebraic:
     # (U/L)^(1/k) = (U L^(k-1))^(1/k) / L.
-    top = _whole_root(radicand.top * radicand.bottom ** (order - 1), order) + 1
+    top = int(fmpz(radicand.top * radicand.bottom ** (order - 1)).root(order)) + 1
     return Algebraic(
         top,
         radicand.bottom,
@@ -277,17 +277,6 @@ def _radical(radicand: Algebraic, order: int) -> Algebraic:
         lambda bits: _apart(radicand, bits).root(order),
         degree=order,
     )
-
-
-def _whole_root(number: int, order: int) -> int:
-    """Return the root of a whole number, rounded down."""
-    if order == 2:
-        return math.isqrt(number)
-    low, high = 0, 1 << (number.bit_length() // order + 1)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if middle**order <= number else (low, middle - 1)
-    return low
 
 
 def real_roots(polynomial: fmpz_poly) -> list[Number]:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from math import lcm
 
-from flint import fmpq, fmpq_mat, fmpz_mat
+from flint import fmpq, fmpq_mat
 
 from ntk_deq.certified.algebraic import Number, UndecidedError, UndefinedError, inverse, real_roots, root, sign
 
@@ -154,8 +153,7 @@ def real_eigenvalues(matrix: ExactMatrix) -> list[Number]:
     rational = matrix.rational
     if rational is None or matrix.shape[0] > MOST_ORDER:
         raise UndecidedError(f"eigenvalues of an irrational matrix, or of one of an order beyond {MOST_ORDER}")
-    below = lcm(*(int(entry.q) for entry in rational.entries()), 1)
-    whole = fmpz_mat(*matrix.shape, [int(entry.p) * (below // int(entry.q)) for entry in rational.entries()])
+    whole, below = rational.numer_denom()
     return [number * fmpq(1, below) for number in real_roots(whole.charpoly())]
 
 

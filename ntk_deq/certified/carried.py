@@ -51,7 +51,7 @@ def _functions(*modules: ModuleType) -> dict[str, Callable[..., Any]]:
 PRECISE = _functions(precise.arithmetic, precise.spectra, precise)
 """The rules of matrices of many bits, among other functions: one for each operation."""
 
-_STRUCTURED = _functions(structured.products, structured.arithmetic, structured.functionals, structured.spectra)
+_STRUCTURED = _functions(structured.products, structured.arithmetic, structured.spectra)
 
 
 def generic(rule: Callable[P, R]) -> Callable[P, R]:
@@ -87,8 +87,8 @@ relu = generic(dense.relu)
 step = generic(dense.step)
 transpose = generic(dense.transpose)
 vec = generic(dense.vec)
-diag = generic(cast(Callable[[Ball], Ball], structured.functionals.diag))
-kron = generic(cast(Callable[[Ball, Ball], Ball], structured.functionals.kron))
+diag = generic(cast(Callable[[Ball], Ball], structured.diag))
+kron = generic(cast(Callable[[Ball, Ball], Ball], structured.kron))
 lambda_max = generic(eigenvalues.lambda_max)
 lambda_min = generic(eigenvalues.lambda_min)
 rho = generic(eigenvalues.rho)

@@ -63,8 +63,13 @@ class Discs:
         return self.centres[inside]
 
 
-def _as_real(matrix: Tensor) -> Tensor:
-    """Return [[Re, -Im], [Im, Re]], whose norms, products and inverses mirror those of the complex matrix."""
+def real_form(matrix: Tensor) -> Tensor:
+    """Return [[Re, -Im], [Im, Re]], whose norms, products and inverses mirror those of the complex matrix.
+
+    Example:
+        >>> real_form(torch.tensor([[1j]])).tolist()
+        [[0.0, -1.0], [1.0, 0.0]]
+    """
     if not matrix.is_complex():
         return matrix
     real, imaginary = matrix.real, matrix.imag
@@ -102,14 +107,14 @@ def _general_discs(a: Ball) -> Discs:
         values, vectors = values.real.contiguous(), vectors.real.contiguous()
     else:
         matrix = Ball(torch.block_diag(work, work), multiply_up(_ROOT_TWO, matrix.radius))
-    basis = Ball(_as_real(vectors).contiguous())
+    basis = Ball(real_form(vectors).contiguous())
     inverted = approximate_inverse(basis.centre) if basis.is_finite else None
     if inverted is None:
         return unknown
     gap = subtract_down(1.0, size_up(identity_defect(Ball(inverted), basis)))
     if not gap > 0:
         return unknown
-    residual = subtract(matmul(matrix, basis), matmul(basis, Ball(_as_real(torch.diag(values)).contiguous())))
+    residual = subtract(matmul(matrix, basis), matmul(basis, Ball(real_form(torch.diag(values)).contiguous())))
     radius = divide_up(size_up(matmul(Ball(inverted), residual)), gap)
     return Discs(values.to(torch.complex128).cpu(), radius, exponent)
 
@@ -181,7 +186,9 @@ def lambda_max(a: Ball, *, symmetric: bool = False) -> arb:
         return nan()
     if a.is_exact and is_triangular(a.centre):
         return exact(float(a.centre.diagonal().amax()))
-    return eigenvalues_symmetric(a)[-1] if symmetric or _is_symmetric(a) else largest_real(a, eigenvalue_discs(a))
+    if symmetric or (a.is_exact and torch.equal(a.centre, a.centre.mT)):
+        return eigenvalues_symmetric(a)[-1]
+    return largest_real(a, eigenvalue_discs(a))
 
 
 def lambda_min(a: Ball, *, symmetric: bool = False) -> arb:
@@ -203,10 +210,6 @@ def lambda_min(a: Ball, *, symmetric: bool = False) -> arb:
     """
     require_square("lambda_min", a)
     return -lambda_max(Ball(-a.centre, a.radius, a.reason), symmetric=symmetric)
-
-
-def _is_symmetric(a: Ball) -> bool:
-    return a.is_exact and torch.equal(a.centre, a.centre.mT)
 
 
 def _power_bound(a: Ball) -> arb:

@@ -24,7 +24,7 @@ from ntk_deq.certified import rounding
 from ntk_deq.certified.arithmetic import matmul, residual_up, summing_error
 from ntk_deq.certified.dense import Ball, require_square
 from ntk_deq.certified.exactness import sum_error
-from ntk_deq.certified.functions import maximum, minimum, square_root
+from ntk_deq.certified.functions import meet, square_root
 from ntk_deq.certified.inversion import approximate_inverse, high_precision_inverse, identity_defect, size_up
 from ntk_deq.certified.norms import EXACT_ORDER, dyadic, entries, frobenius, nonnegative, whole_numbers
 from ntk_deq.certified.rounding import (
@@ -354,14 +354,6 @@ def _is_sharp(value: arb, width: float) -> bool:
     return value > 0 and radius(value) <= width * upper(value)
 
 
-def _meet(first: arb, second: arb) -> arb:
-    """Return a ball of what two balls of one number have in common."""
-    if not (first.is_finite() and second.is_finite()):
-        return first if first.is_finite() else second
-    low, high = maximum(first.lower(), second.lower()), minimum(first.upper(), second.upper())
-    return from_bounds(low, high) if low <= high else nan()
-
-
 def largest_alone(a: Ball) -> arb:
     """Return the largest singular value of the centre.
 
@@ -378,7 +370,7 @@ def largest_alone(a: Ball) -> arb:
         value = nonnegative(_largest(work if a.shape[0] <= a.shape[1] else work.mT), lost) * dyadic(1, exponent)
     if _is_sharp(value, _NARROW):
         return value
-    return _meet(value, factored_singular_values(a)[0])
+    return meet(value, factored_singular_values(a)[0])
 
 
 def smallest_alone(a: Ball) -> arb:
@@ -400,8 +392,8 @@ def smallest_alone(a: Ball) -> arb:
         value = nonnegative(found, lost) * dyadic(1, exponent)
     if _is_sharp(value, _SHARP):
         return value
-    value = _meet(value, with_exact_rank(factored_singular_values(a), a.centre)[-1])
-    return value if _is_sharp(value, _SHARP) or value == 0 or not a.is_exact else _meet(value, _refined_smallest(a))
+    value = meet(value, with_exact_rank(factored_singular_values(a), a.centre)[-1])
+    return value if _is_sharp(value, _SHARP) or value == 0 or not a.is_exact else meet(value, _refined_smallest(a))
 
 
 def _refined_smallest(a: Ball) -> arb:

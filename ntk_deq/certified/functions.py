@@ -54,6 +54,19 @@ def minimum(*values: arb) -> arb:
     return -maximum(*(-value for value in values))
 
 
+def meet(first: arb, second: arb) -> arb:
+    """Return a ball of what two balls of one number have in common.
+
+    Example:
+        >>> meet(from_bounds(0.0, 2.0), from_bounds(2.0, 3.0)) == 2
+        True
+    """
+    if not (first.is_finite() and second.is_finite()):
+        return first if first.is_finite() else second
+    low, high = maximum(first.lower(), second.lower()), minimum(first.upper(), second.upper())
+    return from_bounds(low, high) if low <= high else nan()
+
+
 def absolute_value(a: arb) -> arb:
     """Return a ball of |a| with lower end >= 0.
 

@@ -20,7 +20,7 @@ References:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import flint
 import torch
@@ -74,18 +74,14 @@ def nearest_ball(found: arb_mat, like: Tensor) -> Ball:
     return Ball(centre, min(bound, multiply_up(root_up(float(len(gaps))), largest)))
 
 
-def _attempts(compute: Callable[[], arb_mat], like: Tensor) -> Iterator[Ball]:
+def _best(compute: Callable[[], arb_mat], like: Tensor) -> Ball | None:
+    best: Ball | None = None
     for bits in _BITS:
         with flint.ctx.workprec(max(bits, flint.ctx.prec)):
             try:
-                yield nearest_ball(compute(), like)
+                found = nearest_ball(compute(), like)
             except ZeroDivisionError:  # a pivot's ball contains zero
                 continue
-
-
-def _best(compute: Callable[[], arb_mat], like: Tensor) -> Ball | None:
-    best: Ball | None = None
-    for found in _attempts(compute, like):
         if found.is_finite and (best is None or found.radius < best.radius):
             best = found
         if best is not None and best.radius <= _SHARP * best.fro:
@@ -173,10 +169,6 @@ def approximate_inverse(matrix: Tensor) -> Tensor | None:
     return inverted if int(info) == 0 and bool(torch.isfinite(inverted).all()) else None
 
 
-def _double(a: Ball) -> Ball:
-    return Ball(a.centre.double(), a.radius, a.reason)
-
-
 def _refinable(a: Ball) -> bool:
     """Return whether more bits can help: the matrix is small, and not the radius spoils its inverse."""
     return a.shape[0] <= LARGEST_ORDER and a.radius <= _NARROW * a.fro
@@ -208,7 +200,7 @@ def inverse(a: Ball) -> Ball:
     order = require_square("inverse", a)
     if not a.is_finite:
         return no_information(a, order, order, a.reason)
-    work = _double(a)
+    work = Ball(a.work, a.radius, a.reason)
     found = approximate_inverse(work.centre)
     plain = _UNPROVED if found is not None else _SINGULAR
     if found is not None:
@@ -271,7 +263,7 @@ def solve(a: Ball, b: Ball) -> Ball:
         raise ArgumentError(f"`b` of solve must have {order} rows. Got {b.shape[0]} x {b.shape[1]}.")
     if not (a.is_finite and b.is_finite):
         return no_information(a, order, b.shape[1], first_reason(a, b))
-    matrix, right = _double(a), _double(b)
+    matrix, right = Ball(a.work, a.radius, a.reason), Ball(b.work, b.radius, b.reason)
     found = approximate_inverse(matrix.centre)
     plain = _UNPROVED if found is not None else _SINGULAR
     if found is not None:

@@ -7,7 +7,7 @@ correctly rounded result; larger ones carry the a-priori bound of a float sum.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from flint import arb, arb_mat, arf, fmpz_mat
 from torch import Tensor
@@ -242,10 +242,6 @@ def whole_matrix(tensor: Tensor) -> tuple[fmpz_mat, int]:
     return fmpz_mat(tensor.shape[0], tensor.shape[1], numbers), exponent
 
 
-def _enclosed(values: Iterable[float], radius: float) -> list[arb]:
-    return [with_radius(value, radius) for value in values]
-
-
 def determinant(a: Ball) -> arb:
     """Return the determinant.
 
@@ -263,4 +259,4 @@ def determinant(a: Ball) -> arb:
     if a.is_exact and order <= EXACT_ORDER:
         numbers, exponent = whole_matrix(a.centre)
         return dyadic(int(numbers.det()), order * exponent)
-    return arb_mat(order, order, _enclosed(entries(a.centre), a.radius)).det()
+    return arb_mat(order, order, [with_radius(value, a.radius) for value in entries(a.centre)]).det()

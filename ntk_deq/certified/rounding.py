@@ -149,9 +149,9 @@ def summation_up(computed: float, terms: int) -> float:
     return multiply_up(computed, outward(1.0 + 2.0 * slack)) if slack < 0.5 else math.inf
 
 
-_SAFE_LOW, _SAFE_HIGH = math.ldexp(1.0, -480), math.ldexp(1.0, 480)
-# Between these, squares neither overflow (2^960 times any count of entries) nor lose more to underflow than the bound
-# adds.
+SAFE_LOW, SAFE_HIGH = math.ldexp(1.0, -480), math.ldexp(1.0, 480)
+"""Between these, squares neither overflow (2^960 times any count of entries) nor lose more to underflow than the bound
+adds."""
 
 
 def all_finite(tensor: Tensor) -> bool:
@@ -221,7 +221,7 @@ def fro_up(tensor: Tensor) -> float:
     """
     work = tensor.double()
     norm = float(torch.linalg.vector_norm(work))
-    if _SAFE_LOW < norm < _SAFE_HIGH:  # then no entry is so large that its square overflows
+    if SAFE_LOW < norm < SAFE_HIGH:  # then no entry is so large that its square overflows
         return _from_norm(norm, work.numel())
     largest = largest_entry(work)
     if largest == 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from ntk_deq.claims.check import Key, check_formulas, environment, parsed
+from ntk_deq.claims.check import Key, check_formulas, environment
 from ntk_deq.claims.claim import Claim, Depth, IllFormed, Verdict
 from ntk_deq.claims.entries import by_names, read_constants, read_variables, taken_by
 from ntk_deq.claims.existence import existence_faults, has_orders, memberships, put_constants, uniform_names
@@ -44,6 +44,7 @@ from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Free
 from ntk_deq.language.families import defined
 from ntk_deq.language.hints import did_you_mean, expression_problem, expression_text
+from ntk_deq.language.parser import parse
 from ntk_deq.language.run import PATH_LENGTH
 from ntk_deq.language.tree import Formula, dependents, names_in, sort_definitions, unused
 
@@ -195,7 +196,7 @@ class _Assembler:
             if base is None:
                 continue
             try:
-                formulas[name] = Formula(name, text, parsed(text), node.position)
+                formulas[name] = Formula(name, text, parse(text), node.position)
             except ExpressionError as error:
                 self.problems.append(expression_problem(node, error, f"{section}.{name}"))
                 if section == "let":
@@ -249,7 +250,7 @@ class _Assembler:
                 if wrong is not None:
                     self.problems.append(Problem(node.position, wrong, None, text, (0, len(text))))
                     continue
-                formulas[key] = Formula(key[1], text, parsed(text), node.position)
+                formulas[key] = Formula(key[1], text, parse(text), node.position)
             except ExpressionError as error:
                 self._add_error(key, error)
         return formulas

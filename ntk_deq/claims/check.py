@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 from ntk_deq.claims.claim import Claim
 from ntk_deq.errors import ExpressionError
@@ -54,7 +53,7 @@ def environment(setting: Setting) -> dict[str, Type]:
     if setting.model.has_families:  # whose definitions are typed with the claim's
         return types
     for name, text in setting.model.definitions.items():
-        typed = infer(parsed(text), types, sizes=setting.sizes, model=setting.model)
+        typed = infer(parse(text), types, sizes=setting.sizes, model=setting.model)
         if typed.type is not None:
             types[name] = typed.type
     return types
@@ -269,16 +268,6 @@ def check_memory(typed: Expr, setting: Setting, structured: Set[str] = frozenset
             raise ExpressionError(f"{reason}.", (node.span.start, node.span.stop))
 
 
-@lru_cache(maxsize=4096)
-def parsed(text: str) -> Expr:
-    """Return `parse(text)`, remembered: a mutant repeats most formulas of its base.
-
-    Raises:
-        ExpressionError: The text is no expression.
-    """
-    return parse(text)
-
-
 _SAME = frozenset({Kind.NEGATE, Kind.TRANSPOSE, Kind.DIVIDE, Kind.POWER})
 _TOGETHER = frozenset({Kind.ADD, Kind.SUBTRACT, Kind.MULTIPLY})
 
@@ -324,7 +313,6 @@ def _is_vector(expr: Expr) -> bool:
 
 
 _SYMMETRIC = frozenset({DomainKind.SYMMETRIC, DomainKind.PSD, DomainKind.DIAGONAL})
-_ALWAYS = frozenset({"I", "diag", "ones", "zeros"})
 
 
 def entrywise_notes(claim: Claim) -> dict[str, str]:
@@ -399,9 +387,9 @@ def _is_symmetric(expr: Expr, claim: Claim) -> bool:
     if expr.kind is not Kind.CALL:
         return False
     # What transposes with its arguments is symmetric where they are.
-    keeps = FUNCTIONS[expr.name].transposes
+    record = FUNCTIONS[expr.name]
     matrices = [arg for arg in expr.args if not _is_number(arg)]
-    return expr.name in _ALWAYS or (keeps and all(_is_symmetric(arg, claim) for arg in matrices))
+    return record.symmetric or (record.transposes and all(_is_symmetric(arg, claim) for arg in matrices))
 
 
 def _is_symmetric_name(name: str, claim: Claim) -> bool:

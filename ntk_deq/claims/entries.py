@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 
-from ntk_deq.claims.check import parsed
 from ntk_deq.errors import ExpressionError, Problem
 from ntk_deq.files.yaml import Mapping as MappingNode
 from ntk_deq.files.yaml import Node, Scalar, plain
@@ -13,6 +12,7 @@ from ntk_deq.language.declaration import Setting, reserved
 from ntk_deq.language.domain import Free, is_literal, misfit, parse_domain
 from ntk_deq.language.families import defined, downward, split_for, split_member
 from ntk_deq.language.hints import expression_problem, expression_text
+from ntk_deq.language.parser import parse
 from ntk_deq.language.run import PATH_LENGTH, RunKind
 from ntk_deq.language.tree import RANGED, Expr, Formula, Kind, Span
 from ntk_deq.language.types import SCALAR, Reach, SizeRange, Type
@@ -126,7 +126,7 @@ def read_constants(
         if not is_literal(text):
             continue
         try:
-            found[name] = Formula(name, text, parsed(text), node.position)
+            found[name] = Formula(name, text, parse(text), node.position)
         except ExpressionError as error:
             problems.append(expression_problem(node, error, f"given.{name}"))
             broken.add(name)

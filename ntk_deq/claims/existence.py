@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ntk_deq.claims.check import Key, parsed
+from ntk_deq.claims.check import Key
 from ntk_deq.claims.claim import MEMBERSHIP, is_membership
 from ntk_deq.claims.schema import ClaimModel
 from ntk_deq.errors import ExpressionError
 from ntk_deq.language.application import Definition
 from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Domain, DomainKind, Free
+from ntk_deq.language.parser import parse
 from ntk_deq.language.run import RUN_KINDS
 from ntk_deq.language.tree import Expr, Formula, Kind, names_in
 from ntk_deq.language.types import ONE, SCALAR
@@ -75,7 +76,7 @@ def memberships(exists: Mapping[str, Free], witness: Mapping[str, Formula]) -> d
         text = membership(free) if name in witness else None
         if text is not None:
             label = f"{MEMBERSHIP}{name} in {free.domain.text or free.domain.kind.value}"
-            found["conclude", label] = Formula(label, text, parsed(text), witness[name].position)
+            found["conclude", label] = Formula(label, text, parse(text), witness[name].position)
     return found
 
 

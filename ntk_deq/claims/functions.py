@@ -15,7 +15,7 @@ from itertools import product
 from types import MappingProxyType
 from typing import Any
 
-from ntk_deq.claims.check import Key, parsed
+from ntk_deq.claims.check import Key
 from ntk_deq.claims.claim import Claim, Depth
 from ntk_deq.claims.inheritance import Extremes, FindSetting, named_entries
 from ntk_deq.claims.schema import SystemModel
@@ -33,6 +33,7 @@ from ntk_deq.language.format import format_expr, unmarked
 from ntk_deq.language.function_domains import FunctionDomain, Member, is_function_domain, parse_function_domain
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.hints import expression_problem, expression_text
+from ntk_deq.language.parser import parse
 from ntk_deq.language.tree import Expr, Formula, Kind, Mark, Span
 
 
@@ -79,14 +80,14 @@ def function_of(
         HeadError: The key is no head.
         ExpressionError: The body is no expression.
     """
-    body = parsed(text)
+    body = parse(text)
     try:
         found = definition(key, text, body)
         if found.name in FUNCTIONS:
             raise ExpressionError(f"`{found.name}` is a function of the language.", (0, len(key)))
     except ExpressionError as error:
         raise HeadError(error.message, error.span, error.hint) from None
-    least, where = (None if part is None else parsed(part) for part in extremes.get(found.name, (None, None)))
+    least, where = (None if part is None else parse(part) for part in extremes.get(found.name, (None, None)))
     return replace(found, least=least, where=where)
 
 
@@ -95,9 +96,9 @@ def model_formulas(settings: Iterable[Setting]) -> dict[str, list[Expr]]:
     found: dict[str, list[Expr]] = {}
     for model in (setting.model for setting in settings if setting.model is not None):
         for name, text in model.definitions.items():
-            found.setdefault(defined(name).name, []).append(parsed(text))
+            found.setdefault(defined(name).name, []).append(parse(text))
         if model.has_equilibrium:
-            found.setdefault(model.state, []).append(parsed(model.map))
+            found.setdefault(model.state, []).append(parse(model.map))
     return found
 
 
@@ -212,7 +213,7 @@ def system_functions(name: str, node: MappingNode, model: SystemModel) -> System
     formulas: dict[str, list[Expr]] = {}
     for key, text in {**model.define, **(model.equilibrium or {})}.items():
         with suppress(ExpressionError):  # said where it is typed
-            formulas.setdefault(name_of(key), []).append(parsed(text))
+            formulas.setdefault(name_of(key), []).append(parse(text))
     opened = Functions.of(functions, {*model.variables, *entries, *(model.equilibrium or {})}, formulas)
     for key, function in functions.items():
         try:
@@ -227,7 +228,7 @@ def system_functions(name: str, node: MappingNode, model: SystemModel) -> System
     def written(at: str, scalar: Node) -> Node:
         text = expression_text(scalar)
         try:
-            tree = parsed(text)
+            tree = parse(text)
         except ExpressionError:  # said where it is typed
             return scalar
         try:
@@ -265,7 +266,7 @@ def _shaped(expr: Expr, model: SystemModel) -> Expr:
     if expr.kind is Kind.CALL and expr.name == Mark.SHAPE and expr.names and expr.names[0] in model.variables:
         shape = model.variables[expr.names[0]].shape
         if " for " not in shape:
-            return replace(expr, args=tuple(parsed(part) for part in shape.split(", ") if part), names=())
+            return replace(expr, args=tuple(parse(part) for part in shape.split(", ") if part), names=())
     return expr
 
 

@@ -9,8 +9,8 @@ from fractions import Fraction
 from ntk_deq.language.calls import Parameter
 from ntk_deq.language.expansion import substituted
 from ntk_deq.language.format import format_expr, inclusion_of
-from ntk_deq.language.functions import FUNCTIONS, RIVALS
-from ntk_deq.language.record import TRANSPOSED
+from ntk_deq.language.functions import FUNCTIONS, RIVALS, record_of
+from ntk_deq.language.record import TRANSPOSED, Degree
 from ntk_deq.language.tree import QUANTIFIERS, RANGED, Expr, Kind, Span
 from ntk_deq.language.types import Sort
 
@@ -177,7 +177,8 @@ def _drop_transpose(node: Expr) -> Replacements:
 def _swap(node: Expr) -> Replacements:
     """Swap the factors of a matrix product or of a Kronecker product; scalars commute."""
     product = node.kind is Kind.MULTIPLY and all(_is_matrix(part) for part in node.args)
-    if product or (node.kind is Kind.CALL and node.name == "kron"):
+    record = record_of(node)
+    if product or (record is not None and record.reorders and record.degree is Degree.BILINEAR):
         yield replace(node, args=(node.args[1], node.args[0]))
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
-from ntk_deq.claims.check import Checked, Key, check_place, environment, parsed
+from ntk_deq.claims.check import Checked, Key, check_place, environment
 from ntk_deq.errors import ExpressionError
 from ntk_deq.language.declaration import ModelSignature, Setting
 from ntk_deq.language.domain import Free
 from ntk_deq.language.families import Defined, Family, defined, generalised, member_name, type_at
+from ntk_deq.language.parser import parse
 from ntk_deq.language.recursion import entry_of, recursive_names, step_letters
 from ntk_deq.language.run import PATH_LENGTH, Course, RunKind
 from ntk_deq.language.shapes import Shapes
@@ -81,7 +82,7 @@ def model_definitions(setting: Setting) -> dict[Key, Formula]:
         return {}
     beside = {name: getattr(model, key) for name, key in MODEL_FORMULAS.items() if getattr(model, key)}
     texts = {**model.definitions, **beside}
-    return {("let", name): Formula(name, text, parsed(text), setting.position) for name, text in texts.items()}
+    return {("let", name): Formula(name, text, parse(text), setting.position) for name, text in texts.items()}
 
 
 def model_place(key: Key, model: ModelSignature) -> tuple[str, str] | tuple[str]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from ntk_deq.claims.check import Key, parsed
+from ntk_deq.claims.check import Key
 from ntk_deq.claims.claim import Choose, Claim
 from ntk_deq.claims.schema import ClaimModel
 from ntk_deq.errors import ArgumentError, ExpressionError
@@ -15,6 +15,7 @@ from ntk_deq.language.declaration import Role, Setting
 from ntk_deq.language.domain import Free
 from ntk_deq.language.families import defined
 from ntk_deq.language.loss import ForeignLossError, declared_loss
+from ntk_deq.language.parser import parse
 from ntk_deq.language.ranges import Ranges
 from ntk_deq.language.recursion import RecursionFault, base_name, entries_in, ordered, recursions_in, recursive_names
 from ntk_deq.language.rows import rowwise_model
@@ -163,7 +164,7 @@ def wrong_sign(key: Key, kind: RunKind | None, text: str) -> str | None:
     section, name = key
     if section != "run":
         return None
-    if text.strip().lower() in _NO_NUMBERS or not Ranges({}, {}).of(parsed(text)).high > 0:
+    if text.strip().lower() in _NO_NUMBERS or not Ranges({}, {}).of(parse(text)).high > 0:
         return f"`run.{name}` of {kind} must be > 0. Got {text.strip()}."
     return None
 

@@ -24,6 +24,7 @@ from ntk_deq.claims.claim import Verdict
 from ntk_deq.claims.entries import one_line
 from ntk_deq.errors import ExpressionError
 from ntk_deq.language.families import split_for
+from ntk_deq.language.parser import NAME
 from ntk_deq.language.run import RUN_KINDS, KeyValue, RunKind
 from ntk_deq.language.types import SizeRange
 
@@ -31,8 +32,7 @@ MAX_SIZE = 10**6
 MAX_LABEL = 80  # characters of an id, of the name of a setting, of a tag
 MAX_SYSTEMS = 50  # each is typed whether it is used or not
 MAX_ENTRIES = 300  # of a section; the longest claim of a paper has some thirty
-# The same names as NAME in grammar.lark.
-IDENTIFIER = r"^[A-Za-z_\u0391-\u03A1\u03A3-\u03A9\u03B1-\u03C9][A-Za-z0-9_\u0391-\u03A1\u03A3-\u03A9\u03B1-\u03C9]*$"
+IDENTIFIER = f"^{NAME}$"
 DEFINED = IDENTIFIER[:-1] + r"(\[[^\[\]]+\]){0,2}(\(.+\))?(\s+for\s+.+)?$"
 """A name, a member such as `z[0]`, or members: `z[l] for l in 1..L`; the second brackets hold a step."""
 _SIZE = IDENTIFIER[:-1] + r"(\[[^\[\]]+\])?$"

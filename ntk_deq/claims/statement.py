@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ntk_deq.claims.check import parsed
 from ntk_deq.claims.claim import Choose, Claim
 from ntk_deq.claims.describe import choose_words, order_words, run_words
 from ntk_deq.claims.functions import model_functions
@@ -24,6 +23,7 @@ from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.format import format_expr, unshaped
 from ntk_deq.language.notation.latex import latex
 from ntk_deq.language.notation.mathml import exists_mathml, to_mathml
+from ntk_deq.language.parser import parse
 from ntk_deq.language.run import KeyValue, Run
 from ntk_deq.language.tree import Formula
 from ntk_deq.language.types import Reach, SizeRange, Type
@@ -227,7 +227,7 @@ def _written(formula: Formula, called: Functions | None = None) -> str:
     """Return a formula as its author wrote it, or the spelling of its tree where that was changed since."""
     spelled = _spelled(formula)
     try:
-        tree = (called or Functions()).written_out(parsed(formula.text))
+        tree = (called or Functions()).written_out(parse(formula.text))
         return formula.text if format_expr(unshaped(tree)) == format_expr(unshaped(formula.expr)) else spelled
     except ExpressionError:
         return spelled

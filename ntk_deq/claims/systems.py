@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ntk_deq.claims.certificates import CertificateError, certified
-from ntk_deq.claims.check import parsed
 from ntk_deq.claims.depths import MAX_PARTS
 from ntk_deq.claims.entries import reach_fault
 from ntk_deq.claims.functions import system_functions
@@ -19,6 +18,7 @@ from ntk_deq.language.declaration import ModelSignature, Role, Setting, Variable
 from ntk_deq.language.domain import Domain, DomainKind, Free, misfit, parse_domain
 from ntk_deq.language.families import bound_letters, defined, member_name, size_of, split_for, split_member
 from ntk_deq.language.hints import expression_problem, expression_text
+from ntk_deq.language.parser import parse
 from ntk_deq.language.tree import RANGED, Expr, Kind, names_in
 from ntk_deq.language.types import Reach, Size, SizeRange, Type, shape_type
 from ntk_deq.language.typing import expect_scalar, infer
@@ -248,9 +248,9 @@ class _Builder:
     def _needed(self, image: str) -> list[str]:
         """Return the definitions that a formula rests on, in order; none where it is no formula."""
         try:
-            used = names_in(parsed(image))
+            used = names_in(parse(image))
             for name in reversed(list(self.model.define)):
-                used |= names_in(parsed(self.model.define[name])) if name in used else set()
+                used |= names_in(parse(self.model.define[name])) if name in used else set()
         except ExpressionError:  # said where it is typed
             return []
         return [name for name in self.model.define if name in used]
@@ -279,7 +279,7 @@ class _Builder:
         )
 
     def _tree(self, text: str) -> Expr:
-        return self.trees.get(text) or parsed(text)
+        return self.trees.get(text) or parse(text)
 
     def _typed(self, draft: ModelSignature) -> tuple[Expr | None, dict[str, Expr]] | None:
         """Return the map, where there is one, and the definitions with their types."""
@@ -386,10 +386,10 @@ def _ambiguous(fitting: Sequence[tuple[str, ...]]) -> str:
 def _size_letters(size: str) -> list[str]:
     """Return the size letters of a formula of the state's shape, families of sizes among them."""
     letters = []
-    for node in parsed(size).walk():
+    for node in parse(size).walk():
         if node.kind in (Kind.NAME, Kind.INDEX):
             letters.append(node.name)
-    bound = {name for node in parsed(size).walk() if node.kind in RANGED for name in node.names}
+    bound = {name for node in parse(size).walk() if node.kind in RANGED for name in node.names}
     return [letter for letter in letters if letter not in bound]
 
 
@@ -398,6 +398,6 @@ def _ranges(draft: ModelSignature) -> dict[str, SizeRange]:
 
 
 def _typed(text: str, types: dict[str, Type], draft: ModelSignature) -> Type:
-    found = infer(parsed(text), types, sizes=_ranges(draft), model=draft).type
+    found = infer(parse(text), types, sizes=_ranges(draft), model=draft).type
     assert found is not None  # as `infer` leaves it
     return found

@@ -1,6 +1,6 @@
 """The claim language: formulas, types, functions, declarations and their notation. Needs no torch.
 
-tree.py, parser.py        a formula as a tree, and from its text (grammar.lark)
+tree.py, parser.py        a formula as a tree, and from its text, with the grammar
 arguments.py, application.py   functions of arguments, and formulas in which they are written out
 function_domains.py       sets of functions and their members
 types.py, typing.py       scalars, matrices of symbolic sizes, intervals; shapes.py, calls.py: what fits together

@@ -53,6 +53,8 @@ ACTIVATIONS = (
             primitive="x*abs(x)/2",
         ),
         blind=frozenset({_C.SIGN}),
+        term=True,
+        in_draws=True,
         values=magnitude,
         above=frozenset({"relu"}),
         mathml=fenced("{}", "|", "|"),

@@ -13,6 +13,7 @@ from fractions import Fraction
 
 from ntk_deq.errors import ExpressionError, nearest_name
 from ntk_deq.language.families import index_size, member_name
+from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.hints import hint_for
 from ntk_deq.language.parser import parse
 from ntk_deq.language.tree import Expr, Kind
@@ -274,7 +275,7 @@ _ALL = (
 DISTRIBUTIONS: dict[str, DistributionName] = {entry.name: entry for entry in _ALL}
 
 
-SCALAR_FUNCTIONS = {"sqrt": 1, "exp": 1, "log": 1, "abs": 1, "min": None, "max": None}
+SCALAR_FUNCTIONS = {f.name: None if f.repeats else 1 for f in FUNCTIONS.values() if f.in_draws}
 """Functions of scalars that a distribution's parameters may use, with their number of arguments."""
 
 _SQUARE_DRAWS = frozenset({"orthogonal", "identity", "symmetric", "skew", "psd", "nilpotent", "diagonal"})

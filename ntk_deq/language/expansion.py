@@ -26,6 +26,7 @@ from ntk_deq.language.families import (
 )
 from ntk_deq.language.families import values_of as range_values
 from ntk_deq.language.format import format_expr
+from ntk_deq.language.functionals import FOLDS
 from ntk_deq.language.parser import parse
 from ntk_deq.language.shapes import fail
 from ntk_deq.language.tree import QUANTIFIERS, RANGED, Expr, Kind, Mark, Span, names_in
@@ -104,8 +105,6 @@ _MARKS = frozenset(Mark)
 
 MAX_ALL = 5 * MAX_NODES
 """Nodes of all formulas of a claim that is written out for one depth."""
-
-_JOINS = {"sum": Kind.ADD, "prod": Kind.MULTIPLY}
 
 
 @dataclass
@@ -234,24 +233,25 @@ class Expansion:
         if node.name == COMPOSE:
             return self._composed(node, values, outer)
         parts = self._parts(node.args[0], values, outer)
-        if parts and node.name in _JOINS:
-            return _joined(parts, _JOINS[node.name], node.span)
-        if len(parts) == 1 and node.name in ("max", "min"):
+        fold = FOLDS[node.name]
+        if parts and fold.joins is not None:
+            return _joined(parts, fold.joins, node.span)
+        if len(parts) == 1 and fold.of_numbers:
             return parts[0]
         if parts:
             return replace(node, args=tuple(parts), type=None)
-        if node.name not in _JOINS:
+        if fold.joins is None:
             self.where = _words({name: values[name] for name in values if name not in self.depth})
             fail(node.span, f"`{node.name}` over an empty range has no value.")
-        return self._empty(node, values)
+        return self._empty(node, values, is_sum=fold.joins is Kind.ADD)
 
-    def _empty(self, node: Expr, values: dict[str, int]) -> Expr:
+    def _empty(self, node: Expr, values: dict[str, int], *, is_sum: bool) -> Expr:
         """Return the sum or the product of nothing."""
         type_ = _type_of(node)
         if type_.sort is not Sort.MATRIX:
-            return number(0 if node.name == "sum" else 1, node.span)
+            return number(0 if is_sum else 1, node.span)
         type_ = type_at(type_, {letter: Size.of(value) for letter, value in values.items()})
-        if node.name == "sum":
+        if is_sum:
             sizes = size_expr(type_.rows, node.span), size_expr(type_.cols, node.span)
             return Expr(Kind.CALL, node.span, sizes, name="zeros")
         if type_.rows != type_.cols:

@@ -16,6 +16,7 @@ from itertools import product
 
 from ntk_deq.errors import ExpressionError
 from ntk_deq.language.format import format_expr
+from ntk_deq.language.functionals import FOLDS
 from ntk_deq.language.parser import parse, parse_reach
 from ntk_deq.language.shapes import fail
 from ntk_deq.language.tree import Expr, Kind, Span
@@ -233,7 +234,7 @@ def _size(expr: Expr) -> Size:
     if expr.kind in (Kind.ADD, Kind.MULTIPLY):
         left, right = map(_size, expr.args)
         return left + right if expr.kind is Kind.ADD else left * right
-    if expr.kind is Kind.CALL and expr.name == "sum" and expr.args[0].kind is Kind.OVER:
+    if expr.kind is Kind.CALL and expr.args and expr.args[0].kind is Kind.OVER and FOLDS[expr.name].joins is Kind.ADD:
         over = expr.args[0]
         return summed(_size(over.args[0]), reach_of(over), {}, expr.span)
     what = "a size is made of whole numbers and size letters with + and *, and of sums such as sum(n[l] for l in 1..L)."

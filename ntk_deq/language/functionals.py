@@ -15,13 +15,16 @@ from ntk_deq.language.notation import applied, fenced, mi, mn, mo, tag, word
 from ntk_deq.language.record import (
     Change,
     Degree,
+    Fold,
     Function,
     Length,
+    Product,
     always,
     extreme,
     sum_of_products,
     total,
 )
+from ntk_deq.language.tree import Kind
 from ntk_deq.language.types import NOT_NEGATIVE, Range
 
 _P, _C = Parameter, Change
@@ -60,6 +63,7 @@ TO_NUMBERS = (
         scalar_shape,
         smooth=True,
         blind=_TURNED_OR_SWAPPED,
+        differential="Y*trace(inv(X)*D)",
         numpy="np.linalg.det({})",
     ),
     Function(
@@ -83,8 +87,10 @@ TO_NUMBERS = (
         same_shapes_scalar,
         degree=Degree.BILINEAR,
         commutes=True,
+        product=Product.INNER,
         values=sum_of_products,
         mathml=fenced("{}", "⟨", "⟩"),
+        numpy="np.sum({:f} * {:s})",
     ),
     Function(
         "max",
@@ -96,6 +102,8 @@ TO_NUMBERS = (
         values=extreme(max),
         above=frozenset({"min"}),
         mutant=("extreme", "min"),
+        term=True,
+        in_draws=True,
         numpy="np.max({})",
         of_number="",
         grows=True,
@@ -109,6 +117,8 @@ TO_NUMBERS = (
         repeats=True,
         values=extreme(min),
         mutant=("extreme", "max"),
+        term=True,
+        in_draws=True,
         numpy="np.min({})",
         of_number="",
         grows=True,
@@ -213,6 +223,7 @@ TO_NUMBERS = (
         blind=_TURNED,
         mutant=("spectral", "lambda_max"),
         mathml=_indexed("λ", "min"),
+        eigenvalue=0,
         numpy="np.min(np.linalg.eigvals({}).real)",
     ),
     Function(
@@ -225,6 +236,7 @@ TO_NUMBERS = (
         above=frozenset({"lambda_min"}),
         mutant=("spectral", "lambda_min"),
         mathml=_indexed("λ", "max"),
+        eigenvalue=-1,
         numpy="np.max(np.linalg.eigvals({}).real)",
     ),
     Function(
@@ -284,3 +296,13 @@ TO_NUMBERS = (
     ),
 )
 """Functions that take a matrix, or two, to a number; and what they say of it."""
+
+
+FOLDS = {
+    "sum": Fold(joins=Kind.ADD, sign="∑"),
+    "prod": Fold(joins=Kind.MULTIPLY, sign="∏"),
+    "max": Fold(of_numbers=True),
+    "min": Fold(of_numbers=True),
+    "blockdiag": Fold(),
+}
+"""What can be taken over a range: `sum(norm(W[l]) for l in 1..L)`."""

@@ -30,7 +30,7 @@ from ntk_deq.language.calls import (
     turned_shape,
     vec_shape,
 )
-from ntk_deq.language.format import PRODUCT, TENSOR
+from ntk_deq.language.format import PRODUCT, SUM, TENSOR
 from ntk_deq.language.functionals import TO_NUMBERS
 from ntk_deq.language.notation import applied, fenced, group, mi, mo, tag, word
 from ntk_deq.language.number_functions import CONSTANTS, OF_NUMBERS, RIVALS
@@ -41,12 +41,14 @@ from ntk_deq.language.record import (
     Entrywise,
     Function,
     Kink,
+    Product,
     Structure,
     always,
     first,
     product,
     with_zero,
 )
+from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.types import NOT_NEGATIVE, UNIT, Range, Type
 
 _P = Parameter
@@ -67,6 +69,7 @@ OF_MATRICES = (
         mutant=("kronecker", "kronsum"),
         structure=Structure.OWN,
         infix="⊗",
+        numpy="np.kron({}, {})",
     ),
     Function(
         "hadamard",
@@ -77,8 +80,11 @@ OF_MATRICES = (
         turns=True,
         commutes=True,
         degree=Degree.BILINEAR,
+        product=Product.ENTRIES,
         values=product,
         infix="⊙",
+        numpy="{:f} * {:s}",
+        numpy_binding=PRODUCT,
         structure=Structure.ANY,
     ),
     Function(
@@ -90,6 +96,7 @@ OF_MATRICES = (
         degree=Degree.LINEAR,
         lipschitz=1.0,
         values=first,
+        numpy="vec({})",
     ),
     Function(
         "softmax",
@@ -99,6 +106,7 @@ OF_MATRICES = (
         same_shape,
         lipschitz=0.5,
         values=always(UNIT),
+        numpy="(np.exp({0} - np.max({0}, axis=0)) / np.sum(np.exp({0} - np.max({0}, axis=0)), axis=0))",
     ),
     Function(
         "inv",
@@ -109,7 +117,9 @@ OF_MATRICES = (
         turns=True,
         smooth=True,
         partial=True,
+        differential="-(Y*D*Y)",
         exponent="-1",
+        numpy="np.linalg.inv({})",
         structure=Structure.ALL,
     ),
     Function(
@@ -123,6 +133,8 @@ OF_MATRICES = (
         reorders=True,
         mutant=("kronecker", "kron"),
         infix="⊕",
+        numpy="np.kron({0}, np.eye({1.shape[0]})) + np.kron(np.eye({0.shape[0]}), {1})",
+        numpy_binding=SUM,
     ),
     Function(
         "khatri_rao",
@@ -133,6 +145,8 @@ OF_MATRICES = (
         degree=Degree.BILINEAR,
         values=product,
         infix="∗",
+        numpy="np.repeat({0}, {1.shape[0]}, axis=0) * np.tile({1}, ({0.shape[0]}, 1))",
+        numpy_binding=PRODUCT,
     ),
     Function(
         "pinv",
@@ -143,6 +157,7 @@ OF_MATRICES = (
         turns=True,
         mutant=("inverse", TRANSPOSED),
         exponent="+",
+        numpy="np.linalg.pinv({})",
     ),
     Function(
         "sqrtm",
@@ -154,6 +169,7 @@ OF_MATRICES = (
         of_symmetric=True,
         partial=True,
         exponent="1/2",
+        numpy="sqrtm({})",
     ),
     Function(
         "diag",
@@ -162,6 +178,7 @@ OF_MATRICES = (
         "Diagonal matrix of a vector; vector of a square matrix's diagonal.",
         diag_shape,
         degree=Degree.LINEAR,
+        symmetric=True,
         values=with_zero,
         structure=Structure.OWN,
     ),
@@ -171,9 +188,12 @@ OF_MATRICES = (
         (_P.SIZE,),
         "Identity matrix.",
         identity_shape,
+        symmetric=True,
+        unit=True,
         values=always(UNIT),
         mathml=tag("msub", mi("I"), "{}"),
         structure=Structure.OWN,
+        numpy="np.eye({})",
     ),
     Function(
         "zeros",
@@ -182,7 +202,9 @@ OF_MATRICES = (
         "Vector or matrix of zeros.",
         filled_shape,
         optional=1,
+        symmetric=True,
         values=always(Range.point(0)),
+        numpy="np.zeros({shape})",
     ),
     Function(
         "ones",
@@ -191,7 +213,9 @@ OF_MATRICES = (
         "Vector or matrix of ones.",
         filled_shape,
         optional=1,
+        symmetric=True,
         values=always(Range.point(1)),
+        numpy="np.ones({shape})",
     ),
     Function(
         "commutation",
@@ -202,6 +226,7 @@ OF_MATRICES = (
         optional=1,
         values=always(UNIT),
         mathml=tag("msub", mi("K"), "{}"),
+        numpy="commutation({0}, {1})",
     ),
 )
 """Functions that take a matrix to a matrix."""
@@ -346,6 +371,11 @@ def entrywise_of(name: str) -> Entrywise | None:
     return None if function is None else function.entrywise
 
 
+def record_of(expr: Expr) -> Function | None:
+    """Return the record of the function that an expression calls; None where it is no call of one."""
+    return FUNCTIONS.get(expr.name) if expr.kind is Kind.CALL else None
+
+
 def kink_of(name: str) -> Kink:
     """Return where a function of one number has no derivative; of others, and of operators, this says nothing.
 
@@ -368,4 +398,4 @@ def reference() -> list[tuple[str, str, str]]:
     return [(f.group, f.signature, f.summary) for f in sorted(_ALL, key=lambda f: groups.index(f.group))]
 
 
-__all__ = ["FUNCTIONS", "RIVALS", "entrywise_of", "kink_of", "reference"]
+__all__ = ["FUNCTIONS", "RIVALS", "entrywise_of", "kink_of", "record_of", "reference"]

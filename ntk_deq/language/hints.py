@@ -10,8 +10,6 @@ import re
 from collections.abc import Iterable
 from itertools import islice
 
-from lark.exceptions import UnexpectedCharacters, UnexpectedToken
-
 from ntk_deq.errors import ExpressionError, Position, Problem, nearest_name
 from ntk_deq.files.yaml import Node, Scalar
 from ntk_deq.language.functions import FUNCTIONS
@@ -259,56 +257,61 @@ _REMEDIES = {
 }
 
 _TOKEN_REMEDIES = {
-    "TIMES": "write ^ for a power",
-    "EQUALS": "write == for `equals`",
-    "LSQB": "only a name can carry a step, as in Z[k]: name this under `let`; brackets are ( )",
+    "*": "write ^ for a power",
+    "=": "write == for `equals`",
+    "[": "only a name can carry a step, as in Z[k]: name this under `let`; brackets are ( )",
     "NAME": "write * for a product",
     "NUMBER": "write * for a product",
-    "LPAR": "write * for a product",
-    "SEMICOLON": "an entry is missing, or this `;` stands outside of [ ]",
-    "COLON": "`:` stands for all rows or all columns, as in A{i, :}",
-    "LBRACE": "braces stand behind a matrix, as in A{i, j}; brackets are ( )",
-    "FOR": "a quantifier stands once, at the end of a statement or of a bracket",
+    "(": "write * for a product",
+    ";": "an entry is missing, or this `;` stands outside of [ ]",
+    ":": "`:` stands for all rows or all columns, as in A{i, :}",
+    "{": "braces stand behind a matrix, as in A{i, j}; brackets are ( )",
+    "for": "a quantifier stands once, at the end of a statement or of a bracket",
 }
 
 
-def unexpected_character(text: str, error: UnexpectedCharacters) -> ExpressionError:
+def unexpected_character(text: str, start: int) -> ExpressionError:
     """Return the error of a character that no word of the language has."""
-    start = error.pos_in_stream or 0
     character = text[start]
     shown = repr(character) if character.isprintable() else f"U+{ord(character):04X}"
     return ExpressionError(f"unexpected character {shown}.", (start, start + 1), _REMEDIES.get(character))
 
 
-def unexpected_token(text: str, error: UnexpectedToken) -> ExpressionError:
-    """Return the error of a word in a place where it cannot stand."""
-    token = error.token
-    if token.type == "$END":
+def unexpected_token(text: str, kind: str, start: int, stop: int, *, behind: bool) -> ExpressionError:
+    """Return the error of a word in a place where it cannot stand.
+
+    Args:
+        text: The whole text.
+        kind: NAME, NUMBER, MEMBER, END, else the sign or the word itself.
+        start: Where it starts.
+        stop: Where it ends.
+        behind: Whether it stands behind something that could be a factor.
+    """
+    word, before = text[start:stop], text[:start].rstrip()
+    if kind == "END":
         stop = len(text.rstrip())
-        missing = _unclosed(text)
-        return ExpressionError("the expression ends too early.", (max(stop - 1, 0), stop), missing)
-    start = token.start_pos if token.start_pos is not None else 0
-    hint = _TOKEN_REMEDIES.get(token.type)
-    if token.type == "TIMES" and not text[:start].endswith("*"):
+        return ExpressionError("the expression ends too early.", (max(stop - 1, 0), stop), _unclosed(text))
+    hint = _TOKEN_REMEDIES.get(kind)
+    if kind == "*" and not text[:start].endswith("*"):
         hint = None
-    if token.type in ("NAME", "NUMBER", "LPAR") and not {"TIMES", "SLASH"} & set(error.accepts or error.expected):
+    if kind in ("NAME", "NUMBER", "(") and not behind:
         hint = None
-    if token.type == "LPAR" and text[:start].rstrip().endswith("'"):
+    if kind == "(" and before.endswith("'"):
         hint = "a prime is a transpose; the derivative of a function of each entry is slope(NAME, x)"
-    if str(token) == "<" and not text[:start].strip():
+    if word == "<" and not before:
         hint = "write dot(x, y) for an inner product"
-    if token.type == "LBRACE" and text[:start].rstrip().endswith("^"):
+    if kind == "{" and before.endswith("^"):
         hint = "an exponent stands in round brackets or in none: A^(-1), A^k"
-    if str(token) in (">", "<") and re.search(r"\{[^{}]*$", text[:start]):
+    if word in (">", "<") and re.search(r"\{[^{}]*$", text[:start]):
         hint = "write step(x) for an indicator of x > 0; braces take entries, A{i, j}"
-    if str(token) in (">", "<") and text[:start].rstrip().endswith(str(token)):
+    if word in (">", "<") and before.endswith(word):
         hint = "write psd(A - B) for the order of symmetric matrices"
-    inside = token.type == "COMMA" and re.search(r"\w\[[^\[\]]*$", text[:start])
+    inside = kind == "," and re.search(r"\w\[[^\[\]]*$", text[:start])
     if inside or re.search(r"\w\[[^\[\]]*,[^\[\]]*\]\s*$", text[:start]):
         hint = "write A{i, j} for an entry; Z[k] is a value at a step, W[l][k] that of a member of a family"
-    if token.type == "NAME" and text[:start].rstrip().endswith("]"):
+    if kind == "NAME" and before.endswith("]"):
         hint = "write * for a product"
-    return ExpressionError(f"unexpected {str(token)!r}.", (start, start + len(token)), hint)
+    return ExpressionError(f"unexpected {word!r}.", (start, stop), hint)
 
 
 def _unclosed(text: str) -> str | None:

@@ -13,6 +13,7 @@ from operator import eq, ge, gt, le, lt, ne
 
 from ntk_deq.errors import ExpressionError
 from ntk_deq.language.families import Family, downward, index_size, member_name, reach_of, split_member, summed, type_at
+from ntk_deq.language.functionals import FOLDS
 from ntk_deq.language.hints import hint_for
 from ntk_deq.language.shapes import Shapes, fail
 from ntk_deq.language.tree import QUANTIFIERS, Expr, Kind
@@ -254,9 +255,6 @@ def shown_by_steps(expr: Expr, indices: Indices) -> bool | None:
 
 _RELATIONS = {"<=": le, "<": lt, ">=": ge, ">": gt, "==": eq, "!=": ne}
 
-FOLDED = ("sum", "prod", "max", "min", "blockdiag")
-"""What can be taken over a range: `sum(norm(W[l]) for l in 1..L)`."""
-
 
 @dataclass(frozen=True)
 class Members:
@@ -377,14 +375,15 @@ class Members:
             return BOOLEAN
         if body.type.sort is Sort.BOOLEAN:
             fail(body.span, f"`{taken_by}` takes numbers or matrices. Got a statement.")
-        if taken_by in ("max", "min") and not shapes.is_scalar(body.type):
+        fold = FOLDS[taken_by]
+        if fold.of_numbers and not shapes.is_scalar(body.type):
             fail(body.span, f"`{taken_by}` over a range takes numbers. Got {shapes.show(body.type)}.")
-        if body.type.sort is not Sort.MATRIX or taken_by in ("max", "min"):
+        if body.type.sort is not Sort.MATRIX or fold.of_numbers:
             return SCALAR
         reach = reach_of(node)
-        if taken_by == "prod":
+        if fold.joins is Kind.MULTIPLY:
             return self._product(node, body.type, reach, shapes)
-        if taken_by == "blockdiag":
+        if fold.joins is None:
             rows, cols = (summed(size, reach, self.letters, body.span) for size in (body.type.rows, body.type.cols))
             return Type(Sort.MATRIX, rows, cols)
         first = type_at(body.type, {reach.letter: reach.start})

@@ -11,6 +11,7 @@ from fractions import Fraction
 from ntk_deq.language.calls import Parameter, same_shape, scalar_shape
 from ntk_deq.language.format import POWER
 from ntk_deq.language.record import Change, Entrywise, Function, Kink, always
+from ntk_deq.language.tree import PI
 from ntk_deq.language.types import NOT_NEGATIVE, POSITIVE, Range
 
 _P, _C = Parameter, Change
@@ -145,6 +146,7 @@ OF_NUMBERS = (
             primitive="2/3*x*sqrt(x)",
             of_numbers=True,
         ),
+        in_draws=True,
         values=always(NOT_NEGATIVE),
         mathml="<msqrt>{}</msqrt>",
         numpy="np.sqrt({})",
@@ -165,6 +167,8 @@ OF_NUMBERS = (
             primitive="exp(x) - 1",
             of_numbers=True,
         ),
+        term=True,
+        in_draws=True,
         values=always(POSITIVE),
         above=frozenset({"relu", "softplus"}),
         mathml="<msup><mi>e</mi>{}</msup>",
@@ -186,6 +190,8 @@ OF_NUMBERS = (
             slope="(1.0 / ({}))",
             derivative="exp(-log(x))",
         ),
+        term=True,
+        in_draws=True,
         values=always(Range()),
         numpy="np.log({})",
         lacks={
@@ -202,7 +208,7 @@ OF_NUMBERS = (
 
 CONSTANTS = (
     Function(
-        "pi",
+        PI,
         "Constants",
         (),
         "The circle's circumference over its diameter, unless a claim has a name of its own called `pi`.",

@@ -1,334 +1,374 @@
 """Text to tree: the parser of the claim language, with limits that keep a hostile text from costing time or memory.
 
-From reductions of the grammar to the tree: one method a rule, and the limits on names and numbers.
+The grammar, weakest binding first; `[x]` may be left out, `x, ...` stands for one or more:
+
+    quantified   ranged [for all|some NAME, ... [with expression]]
+    ranged       expression {for all|some reach}
+    reach        NAME in sum..sum
+    expression   operands between or, and, not, comparisons or `in`, + -, * /, - in front, ^ (right to left)
+    operand      atom {' or {selector, ...}}, a selector being sum, sum..sum or :
+    atom         NUMBER, NAME, NAME[expression], NAME[expression][expression], `MEMBER`, `MEMBER`[expression],
+                 NAME(argument, ...), a name with brackets called alike, (quantified), [expression, ...; ...]
+    argument     [NAME[[expression [, expression]]] ->] expression [for reach], or NAME = expression, NAME: expression
+    head         NAME(parameter, ...), NAME[expression](parameter, ...), a parameter being NAME or NAME[sum, ...]
+
+One grammar for numbers, matrices and truth values: which is which is settled by `ntk_deq.language.typing`. Inside an
+argument a quantifier needs brackets: its list of names would swallow the next comma.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from fractions import Fraction
-from functools import cache
-from importlib import resources
-
-from lark import Lark, Token, Transformer
-from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import NamedTuple, NoReturn, TypeVar
 
 from ntk_deq.errors import ExpressionError
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.hints import unexpected_character, unexpected_token
-from ntk_deq.language.tree import Expr, Kind, Mark, Sign, Span, inclusion, literal_of, piece_of, replaced_at, restricted
+from ntk_deq.language.tree import (
+    MAX_LITERAL,
+    Expr,
+    Kind,
+    Mark,
+    Span,
+    call_of,
+    chained,
+    inclusion,
+    literal_of,
+    number_of,
+    piece_of,
+)
 
 KEYWORDS = frozenset({"and", "or", "not", "for", "all", "some", "in", "with", "at"})
 """Words that no variable or definition may be called."""
-
-MAX_LITERAL = 60
-MAX_EXPONENT = 400
-# A longer flat sum or conjunction becomes a balanced tree, so that its depth grows with the logarithm of its length.
-MAX_CHAIN = 50
-
-_MEMBER = re.compile(r"[^\W\d]\w*\[-?[0-9]{1,7}\]")
-_ARITHMETIC = {"+": Kind.ADD, "-": Kind.SUBTRACT, "*": Kind.MULTIPLY, "/": Kind.DIVIDE}
-_OPPOSITE = {"+": "-", "-": "+"}
-
-
-def _span(children: Sequence[Token | Expr | None]) -> Span:
-    present = [child for child in children if child is not None]
-    first, last = present[0], present[-1]
-    start = first.span.start if isinstance(first, Expr) else first.start_pos
-    stop = last.span.stop if isinstance(last, Expr) else last.end_pos
-    return Span(start or 0, stop or 0)
-
-
-def _identifier(token: Token) -> str:
-    name = str(token)
-    span = _span([token])
-    if token.type == "MEMBER":
-        name = name[1:-1]
-        if not _MEMBER.fullmatch(name):
-            raise ExpressionError("between backquotes stands a member by its number.", (span.start, span.stop))
-    if name in KEYWORDS:
-        raise ExpressionError(f"`{name}` is a word of the language and cannot be a name.", (span.start, span.stop))
-    if len(name) > MAX_LITERAL:
-        raise ExpressionError(
-            f"a name may have at most {MAX_LITERAL} characters. Got {len(name)}.", (span.start, span.stop)
-        )
-    return name
-
-
-def _number(token: Token) -> Fraction:
-    """Return the exact value of a literal whose size is bounded before any power of ten is formed."""
-    span = _span([token])
-    where = (span.start, span.stop)
-    if len(token) > MAX_LITERAL:
-        raise ExpressionError(f"a number may have at most {MAX_LITERAL} characters. Got {len(token)}.", where)
-    mantissa, _, exponent = token.lower().partition("e")
-    whole, _, decimals = mantissa.partition(".")
-    digits = (whole + decimals).rstrip("0")
-    power = int(exponent or 0) + len(whole) - len(digits)  # of the last digit that is not zero
-    if abs(int(exponent or 0)) > MAX_EXPONENT or (digits.strip("0") and abs(power) > MAX_EXPONENT):
-        raise ExpressionError(
-            f"a number's power of ten must be between -{MAX_EXPONENT} and {MAX_EXPONENT}. Got {token}.", where
-        )
-    return Fraction(str(token))
-
-
-def _left_deep(operands: list[Expr], operators: list[str], kinds: dict[str, Kind]) -> Expr:
-    tree = operands[0]
-    for operator, operand in zip(operators, operands[1:], strict=True):
-        tree = Expr(kinds[operator], Span(tree.span.start, operand.span.stop), (tree, operand))
-    return tree
-
-
-def _balanced(operands: list[Expr], operators: list[str], kinds: dict[str, Kind]) -> Expr:
-    """Return a tree of logarithmic depth with the same value; `a - b + c - d` becomes `(a - b) + (c - d)`.
-
-    Behind a minus the signs of the right half are turned round: `a - b - c + d` becomes `(a - b) - (c - d)`.
-    """
-    if len(operands) <= 2:
-        return _left_deep(operands, operators, kinds)
-    middle = (len(operands) + 1) // 2
-    joint, inner = operators[middle - 1], operators[middle:]
-    if joint == "-":
-        inner = [_OPPOSITE[operator] for operator in inner]
-    left = _balanced(operands[:middle], operators[: middle - 1], kinds)
-    right = _balanced(operands[middle:], inner, kinds)
-    return Expr(kinds[joint], Span(left.span.start, right.span.stop), (left, right))
-
-
-def _chain(children: list[Token | Expr], kinds: dict[str, Kind], *, regroup: bool) -> Expr:
-    operands = [child for child in children if isinstance(child, Expr)]
-    operators = [str(child) for child in children if not isinstance(child, Expr)]
-    build: Callable[[list[Expr], list[str], dict[str, Kind]], Expr] = _left_deep
-    if regroup and len(operands) > MAX_CHAIN:
-        build = _balanced
-    return build(operands, operators, kinds)
-
-
-class TreeBuilder(Transformer[Token, Expr]):
-    """Builds the tree bottom up while the LALR automaton reduces, so that no recursion depends on the text."""
-
-    def number(self, children: list[Token]) -> Expr:
-        """Build a literal."""
-        return Expr(Kind.NUMBER, _span(children), value=_number(children[0]))
-
-    def name(self, children: list[Token]) -> Expr:
-        """Build a name."""
-        return Expr(Kind.NAME, _span(children), name=_identifier(children[0]))
-
-    def index(self, children: list[Token | Expr]) -> Expr:
-        """Build a name at a step or a member of a family, `Z[k]`, or a member at a step, `W[l][k]`."""
-        name = children[0]
-        assert isinstance(name, Token)
-        inside = tuple(child for child in children if isinstance(child, Expr))
-        return Expr(Kind.INDEX, _span(children), inside, name=_identifier(name))
-
-    def whole(self, children: list[Token]) -> Expr:
-        """Return a stand-in for `:` that `piece` unpacks at once."""
-        return Expr(Kind.NAME, _span(children), name=":")
-
-    def span_of(self, children: list[Token | Expr]) -> Expr:
-        """Return a stand-in for `i..p` that `piece` unpacks at once."""
-        return Expr(Kind.AT, _span(children), tuple(child for child in children if isinstance(child, Expr)))
-
-    def piece(self, children: list[Token | Expr]) -> Expr:
-        """Build an entry, rows, columns or a block of a matrix."""
-        matrix, *selectors = (child for child in children if isinstance(child, Expr))
-        return piece_of(matrix, selectors, _span(children))
-
-    def row(self, children: list[Token | Expr]) -> Expr:
-        """Build a row of a literal; one entry alone stands for itself."""
-        parts = tuple(child for child in children if isinstance(child, Expr))
-        return Expr(Kind.CALL, _span(children), parts, name=Sign.ROW)
-
-    def literal(self, children: list[Token | Expr]) -> Expr:
-        """Build a matrix from its entries or blocks."""
-        rows = [child for child in children if isinstance(child, Expr)]
-        return literal_of(rows, _span(children))
-
-    def bracketed(self, children: list[Token | Expr]) -> Expr:
-        """Pass on what stands in brackets, whose span now includes them."""
-        inner = children[1]
-        assert isinstance(inner, Expr)
-        return replace(inner, span=_span(children))
-
-    def transpose(self, children: list[Token | Expr]) -> Expr:
-        """Build a transpose."""
-        return self._node(Kind.TRANSPOSE, children)
-
-    def negate(self, children: list[Token | Expr]) -> Expr:
-        """Build a negation."""
-        return self._node(Kind.NEGATE, children)
-
-    def not_(self, children: list[Token | Expr]) -> Expr:
-        """Build a denial."""
-        return self._node(Kind.NOT, children)
-
-    def power(self, children: list[Token | Expr]) -> Expr:
-        """Build a power."""
-        return self._node(Kind.POWER, children)
-
-    def sum(self, children: list[Token | Expr]) -> Expr:
-        """Build a chain of + and -."""
-        return _chain(children, _ARITHMETIC, regroup=True)
-
-    def product(self, children: list[Token | Expr]) -> Expr:
-        """Build a chain of * and /."""
-        return _chain(children, _ARITHMETIC, regroup=False)
-
-    def disjunction(self, children: list[Token | Expr]) -> Expr:
-        """Build a chain of `or`."""
-        return _chain(children, {"or": Kind.OR}, regroup=True)
-
-    def conjunction(self, children: list[Token | Expr]) -> Expr:
-        """Build a chain of `and`."""
-        return _chain(children, {"and": Kind.AND}, regroup=True)
-
-    def comparison(self, children: list[Token | Expr]) -> Expr:
-        """Build one node for a whole chain of comparisons."""
-        operators = tuple(str(child) for child in children if isinstance(child, Token))
-        return replace(self._node(Kind.COMPARE, children), operators=operators)
-
-    def membership(self, children: list[Token | Expr | None]) -> Expr:
-        """Build `g in subdiff(phi, z)`, which is short for `z == resolvent(phi, z + g)`."""
-        subgradient, *arguments = (child for child in children if isinstance(child, Expr))
-        place = next(k for k, child in enumerate(children) if isinstance(child, Token) and child.type == "NAME")
-        return inclusion(subgradient, str(children[place]), arguments, _span(children), _span(children[place:]))
-
-    def for_all(self, children: list[Token | Expr | None]) -> Expr:
-        """Build a quantified statement."""
-        return self._quantified(Kind.FOR_ALL, children)
-
-    def for_some(self, children: list[Token | Expr | None]) -> Expr:
-        """Build a statement about some step."""
-        return self._quantified(Kind.FOR_SOME, children)
-
-    @staticmethod
-    def _quantified(kind: Kind, children: list[Token | Expr | None]) -> Expr:
-        names = tuple(_identifier(c) for c in children if isinstance(c, Token) and c.type == "NAME")
-        arguments = tuple(child for child in children if isinstance(child, Expr))
-        span = _span(children)
-        for name in names:
-            if names.count(name) > 1:
-                raise ExpressionError(f"`{kind}` lists `{name}` twice.", (span.start, span.stop))
-        return Expr(kind, span, arguments, names=names)
-
-    def reach(self, children: list[Token | Expr]) -> Expr:
-        """Build what a letter runs over, as a node without a body that `each`, `some` and `over` take apart."""
-        name = children[0]
-        assert isinstance(name, Token)
-        bounds = tuple(child for child in children if isinstance(child, Expr))
-        return Expr(Kind.OVER, _span(children), bounds, names=(_identifier(name),))
-
-    def each(self, children: list[Token | Expr]) -> Expr:
-        """Build a statement about every member of a range."""
-        return self._ranged(Kind.EACH, children)
-
-    def some(self, children: list[Token | Expr]) -> Expr:
-        """Build a statement about some member of a range."""
-        return self._ranged(Kind.SOME, children)
-
-    def over(self, children: list[Token | Expr]) -> Expr:
-        """Build what a sum, a product, a maximum is taken of."""
-        return self._ranged(Kind.OVER, children)
-
-    @staticmethod
-    def _ranged(kind: Kind, children: list[Token | Expr]) -> Expr:
-        body, reach = (child for child in children if isinstance(child, Expr))
-        return Expr(kind, _span(children), (body, *reach.args), names=reach.names)
-
-    def keyword(self, children: list[Token | Expr]) -> Expr:
-        """Return an AT node of one pair as a stand-in that `call` unpacks at once."""
-        *index, value = (child for child in children if isinstance(child, Expr))
-        name = children[0]
-        assert isinstance(name, Token)
-        inside = "".join(f"[{format_expr(part)}]" for part in index)  # a member of a family
-        return Expr(Kind.AT, _span(children), (value,), names=(_identifier(name) + inside,))
-
-    def restriction(self, children: list[Token | Expr]) -> Expr:
-        """Return an AT node without a name as a stand-in for `on: ...` that `call` unpacks at once."""
-        node, word = self._node(Kind.AT, children), str(children[0])
-        if word != "on":
-            raise ExpressionError(f"`{word}:` means nothing here.", (node.span.start, node.span.stop), "write on: ...")
-        return node
-
-    def function(self, children: list[Token | Expr]) -> Expr:
-        """Build a function of one argument, with its shape where that is written: `u -> f`, `u[n] -> f`, `u[] -> f`."""
-        name = children[0]
-        assert isinstance(name, Token)
-        *sizes, body = (child for child in children if isinstance(child, Expr))
-        bracketed = any(isinstance(child, Token) and child.type == "LSQB" for child in children)
-        shape = (Expr(Kind.CALL, body.span, tuple(sizes), name=Mark.SHAPE),) if bracketed else ()
-        return Expr(Kind.FUNCTION, _span(children), (body, *shape), names=(_identifier(name),))
-
-    def shape(self, children: list[Token | Expr | None]) -> Expr:
-        """Build the shape of a parameter."""
-        return Expr(Kind.CALL, _span(children), tuple(c for c in children if isinstance(c, Expr)), name=Mark.SHAPE)
-
-    def parameter(self, children: list[Token | Expr | None]) -> Expr:
-        """Build a parameter of a function: a name, with its shape as argument where that is written."""
-        name = children[0]
-        assert isinstance(name, Token)
-        shape = tuple(child for child in children if isinstance(child, Expr))
-        return Expr(Kind.NAME, _span(children), shape, name=_identifier(name))
-
-    def head(self, children: list[Token | Expr]) -> Expr:
-        """Build the head of a function's definition: a call of its parameters, by a name or a member of a family."""
-        first, *rest = children
-        parameters = tuple(child for child in rest if isinstance(child, Expr))
-        if isinstance(first, Expr):
-            return Expr(Kind.CALL, _span(children), (first, *parameters))
-        return Expr(Kind.CALL, _span(children), parameters, name=_identifier(first))
-
-    def indexed_call(self, children: list[Token | Expr]) -> Expr:
-        """Build a call of a member of a family of functions, `f[l](z)`: nameless, its first part is the member."""
-        name = children[0]
-        assert isinstance(name, Token)
-        close = next(i for i, child in enumerate(children) if isinstance(child, Token) and child.type == "LPAR")
-        inside = tuple(child for child in children[:close] if isinstance(child, Expr))
-        arguments = [child for child in children[close:] if isinstance(child, Expr)]
-        if pairs := [a for a in arguments if a.kind is Kind.AT and len(a.args) == 1]:
-            where = (pairs[0].span.start, pairs[0].span.stop)
-            raise ExpressionError(f"`{name}[...]` takes no named arguments.", where)
-        member = Expr(Kind.INDEX, _span(children[:close]), inside, name=_identifier(name))
-        return Expr(Kind.CALL, _span(children), (member, *arguments))
-
-    def call(self, children: list[Token | Expr | None]) -> Expr:
-        """Build a call, or the node of `at`."""
-        head = children[0]
-        assert isinstance(head, Token)
-        arguments = [child for child in children if isinstance(child, Expr)]
-        span = _span(children)
-        pairs = [a for a in arguments if a.kind is Kind.AT and len(a.args) == 1]
-        if any(not pair.names for pair in pairs):
-            return restricted(str(head), arguments, span)
-        ranged = [a for a in arguments if a.kind is Kind.OVER]
-        if ranged and len(arguments) > 1 and not (str(head) == "compose" and ranged == arguments[:1]):
-            where = (ranged[0].span.start, ranged[0].span.stop)
-            raise ExpressionError(f"what `{head}` takes over a range must be its only argument.", where)
-        if str(head) == "at":
-            return replaced_at(arguments, pairs, span)
-        if pairs:
-            raise ExpressionError(
-                f"`{head}` takes no named arguments.",
-                (pairs[0].span.start, pairs[0].span.stop),
-                "write == for `equals`; only at(expression, NAME = expression) names its arguments",
-            )
-        return Expr(Kind.CALL, span, tuple(arguments), name=_identifier(head))
-
-    @staticmethod
-    def _node(kind: Kind, children: list[Token | Expr]) -> Expr:
-        return Expr(kind, _span(children), tuple(child for child in children if isinstance(child, Expr)))
-
-
-__all__ = ["KEYWORDS", "MAX_DEPTH", "MAX_TEXT", "parse", "parse_head", "parse_reach"]
 
 MAX_TEXT = 20_000
 # Comparing or pickling a tree costs the interpreter about four frames a level; its default limit is 1000 frames.
 MAX_DEPTH = 100
 
+NAME = r"[A-Za-z_\u0391-\u03A1\u03A3-\u03A9\u03B1-\u03C9][A-Za-z0-9_\u0391-\u03A1\u03A3-\u03A9\u03B1-\u03C9]*"
+"""The pattern of a name: Latin and Greek letters, digits, underscores."""
 
+_TOKEN = re.compile(
+    r"[ \t\f\r\n]*(?:(?P<NUMBER>[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)"
+    rf"|(?P<NAME>{NAME})|(?P<SIGN>\.\.|->|[<>=!]=|[-+*/^',=()\[\]{{}};:<>])"
+    # A member by its number, as in the formulas of a system that is written out for a depth: no claim can define one.
+    r"|(?P<MEMBER>`[^`\s]+`)|(?P<END>\Z)|(?P<BAD>.))",
+    re.DOTALL,
+)
+_MEMBER = re.compile(r"[^\W\d]\w*\[-?[0-9]{1,7}\]")
+
+# How tightly signs bind: those between operands, and those in front of one.
+_OR, _AND, _NOT, _COMPARE, _SUM, _PRODUCT, _NEGATE, _POWER = range(1, 9)
+_BETWEEN = {"or": _OR, "and": _AND, "+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT, "^": _POWER}
+_BETWEEN |= dict.fromkeys(("in", "<", "<=", "==", "!=", ">=", ">"), _COMPARE)
+_IN_FRONT = {"not": (_NOT, Kind.NOT), "-": (_NEGATE, Kind.NEGATE)}
+_BEHIND = {*_BETWEEN, "for", "..", ",", ";", ")", "]", "}", "{", "'", "END"}  # what can stand behind an operand
+_Part = TypeVar("_Part")
+
+
+class _Token(NamedTuple):
+    kind: str  # NUMBER, NAME, MEMBER, END, BAD, else the sign or the word itself
+    text: str
+    start: int
+    stop: int
+
+    @property
+    def is_word(self) -> bool:
+        return self.kind == "NAME" or self.kind in KEYWORDS
+
+
+@dataclass(slots=True)
+class _Chain:
+    """Operands and the signs behind them, all of one level; of a sign in front, the sign alone."""
+
+    level: int
+    operands: list[Expr]
+    signs: list[str]
+    start: int
+
+    def closed(self, last: Expr) -> Expr:
+        """Return the tree of the chain with its last operand."""
+        span = Span(self.start, last.span.stop)
+        if not self.operands:
+            return Expr(_IN_FRONT[self.signs[0]][1], span, (last,))
+        if self.level == _COMPARE:
+            return Expr(Kind.COMPARE, span, (*self.operands, last), operators=tuple(self.signs))
+        if self.level == _POWER:
+            for base in self.operands[::-1]:
+                last = Expr(Kind.POWER, Span(base.span.start, last.span.stop), (base, last))
+            return last
+        return chained([*self.operands, last], self.signs)
+
+
+class _Parser:
+    """One walk over the tokens of a text. Nothing but brackets makes the interpreter go deeper."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens = [_token(found) for found in _TOKEN.finditer(text)]
+        self.tokens.append(self.tokens[-1])  # so that one more can always be looked at
+        self.place = 0
+        self.complete = -1  # the place behind the operand that was read last
+
+    @property
+    def kind(self) -> str:
+        """The kind of the next token."""
+        return self.tokens[self.place].kind
+
+    def take(self, *kinds: str) -> _Token:
+        """Go on behind a token of one of these kinds."""
+        token = self.tokens[self.place]
+        if token.kind not in kinds:
+            self.refuse()
+        self.place += 1
+        return token
+
+    def skip(self, kind: str) -> bool:
+        """Go on behind the next token if it is of this kind, and return whether it was."""
+        found = self.kind == kind
+        self.place += found
+        return found
+
+    def word(self) -> _Token:
+        """Go on behind a name; whether it may be one is settled when its node is built."""
+        return self.take("NAME", *KEYWORDS)
+
+    def refuse(self) -> NoReturn:
+        """Refuse the next token."""
+        token = self.tokens[self.place]
+        if token.kind == "BAD":
+            raise unexpected_character(self.text, token.start)
+        raise unexpected_token(self.text, token.kind, token.start, token.stop, behind=self.complete == self.place)
+
+    def fail(self, message: str, span: Span, hint: str | None = None) -> NoReturn:
+        """Refuse what stands before the next token, unless that cannot stand there either."""
+        if self.kind not in _BEHIND:
+            self.complete = self.place
+            self.refuse()
+        raise ExpressionError(message, (span.start, span.stop), hint)
+
+    def span(self, start: int) -> Span:
+        """Return what lies between an offset and the next token."""
+        return Span(start, self.tokens[self.place - 1].stop)
+
+    def listed(self, read: Callable[[], _Part], sign: str = ",") -> list[_Part]:
+        """Read one part or more, with signs between them."""
+        parts = [read()]
+        while self.skip(sign):
+            parts.append(read())
+        return parts
+
+    def quantified(self) -> Expr:
+        """Read a statement with what it is said for."""
+        tree = self.expression()
+        while self.skip("for"):
+            every = self.take("all", "some").kind == "all"
+            if self.tokens[self.place + 1].kind == "in":
+                tree = self.over(Kind.EACH if every else Kind.SOME, tree)
+                continue
+            kind, words = Kind.FOR_ALL if every else Kind.FOR_SOME, self.listed(self.word)
+            condition = (self.expression(),) if self.skip("with") else ()
+            span, names = self.span(tree.span.start), tuple(map(self.identifier, words))
+            if twice := next((name for name in names if names.count(name) > 1), None):
+                self.fail(f"`{kind}` lists `{twice}` twice.", span)
+            return Expr(kind, span, (tree, *condition), names=names)
+        return tree
+
+    def over(self, kind: Kind, body: Expr) -> Expr:
+        """Read the range over which something is said or taken."""
+        reach = self.reach()
+        return Expr(kind, self.span(body.span.start), (body, *reach.args), names=reach.names)
+
+    def reach(self) -> Expr:
+        """Read what a letter runs over: a node of kind OVER with its bounds and no body."""
+        word = self.word()
+        self.take("in")
+        start = self.expression(_SUM)
+        self.take("..")
+        bounds = start, self.expression(_SUM)
+        return Expr(Kind.OVER, self.span(word.start), bounds, names=(self.identifier(word),))
+
+    def expression(self, weakest: int = _OR, first: Expr | None = None) -> Expr:
+        """Read operands and the signs between them, none weaker than `weakest`; the first may be begun already."""
+        chains: list[_Chain] = []  # those that are not complete
+        while True:
+            while first is None and self.kind in _IN_FRONT:
+                if self.kind == "not" and max([weakest, *(chain.level for chain in chains)]) > _NOT:
+                    break  # a name, as it seems
+                sign = self.take("not", "-")
+                chains.append(_Chain(_IN_FRONT[sign.kind][0], [], [sign.kind], sign.start))
+            operand, first = self.operand(first), None
+            self.complete = self.place
+            level, compared = _BETWEEN.get(self.kind, 0), any(chain.level == _COMPARE for chain in chains)
+            if self.kind == "in" and weakest <= _COMPARE and not compared:
+                operand = self.inclusion(_closed(chains, operand, level))
+                level = _BETWEEN.get(self.kind, 0)
+                if level >= _COMPARE:
+                    self.refuse()
+            if level < weakest or self.kind == "in":
+                return _closed(chains, operand, 0)
+            operand = _closed(chains, operand, level)
+            if not chains or chains[-1].level != level:
+                chains.append(_Chain(level, [], [], operand.span.start))
+            chains[-1].operands.append(operand)
+            chains[-1].signs.append(self.kind)
+            self.place += 1
+
+    def inclusion(self, subgradient: Expr) -> Expr:
+        """Read `g in subdiff(phi, z)`, which is short for `z == resolvent(phi, z + g)`, from its `in`."""
+        self.take("in")
+        word = self.word()
+        self.take("(")
+        arguments = self.listed(self.argument)
+        self.take(")")
+        return inclusion(subgradient, word.text, arguments, self.span(subgradient.span.start), self.span(word.start))
+
+    def operand(self, tree: Expr | None) -> Expr:
+        """Read an atom, unless it is there, with the primes and braces behind it."""
+        if tree is None:
+            tree = self.atom()
+        while True:
+            if self.skip("'"):
+                tree = Expr(Kind.TRANSPOSE, self.span(tree.span.start), (tree,))
+            elif self.skip("{"):
+                selectors = self.listed(self.selector)
+                self.take("}")
+                tree = piece_of(tree, selectors, self.span(tree.span.start))
+            else:
+                return tree
+
+    def selector(self) -> tuple[Expr, ...]:
+        """Read an index, the two ends of a range of them, or nothing for all of them."""
+        if self.skip(":"):
+            return ()
+        start = self.expression(_SUM)
+        return (start, self.expression(_SUM)) if self.skip("..") else (start,)
+
+    def atom(self) -> Expr:
+        """Read a number, a name with its brackets, a call, what stands in brackets, or a matrix."""
+        token = self.tokens[self.place]
+        if token.kind == "MEMBER" or token.is_word:
+            self.place += 1
+            return self.named(token, [])
+        self.take("NUMBER", "(", "[")
+        if token.kind == "NUMBER":
+            return Expr(Kind.NUMBER, self.span(token.start), value=number_of(token.text, self.span(token.start)))
+        if token.kind == "(":
+            inner = self.quantified()
+            self.take(")")
+            return replace(inner, span=self.span(token.start))
+        rows = self.listed(lambda: self.listed(self.expression), ";")
+        self.take("]")
+        return literal_of(rows, self.span(token.start))
+
+    def named(self, word: _Token, inside: list[Expr]) -> Expr:
+        """Read what stands behind a name, the first brackets perhaps already: steps and members, arguments."""
+        while len(inside) < (1 if word.kind == "MEMBER" else 2) and self.skip("["):
+            inside.append(self.expression())
+            self.take("]")
+        if self.kind == "(" and word.kind != "MEMBER":
+            return self.call(word, tuple(inside))
+        kind = Kind.INDEX if inside else Kind.NAME
+        return Expr(kind, self.span(word.start), tuple(inside), name=self.identifier(word))
+
+    def call(self, word: _Token, inside: tuple[Expr, ...]) -> Expr:
+        """Read a call, of a member of a family too, or what `at` replaces, from its bracket.
+
+        A call of a member, `f[l](z)`, is nameless: its first part is the member.
+        """
+        before = self.span(word.start)
+        self.take("(")
+        arguments = [] if self.kind == ")" and not inside else self.listed(self.argument)
+        self.take(")")
+        head, span = word.text if word.text == "at" and not inside else self.identifier(word), self.span(word.start)
+        return call_of(head, Expr(Kind.INDEX, before, inside, name=head) if inside else None, arguments, span)
+
+    def argument(self) -> Expr:
+        """Read an argument; of `NAME = ...` and `on: ...` an AT node of one part stands in, without a name for `on`."""
+        word, sign = self.tokens[self.place], self.tokens[self.place + 1].kind
+        if not word.is_word or sign not in ("=", ":", "->", "["):
+            return self.taken(self.expression())
+        self.place += 1
+        inside, bracketed = list[Expr](), self.skip("[")
+        if bracketed:
+            inside = [] if self.kind == "]" else [self.expression()]
+            if inside and self.skip(","):
+                inside.append(self.expression())
+            self.take("]")
+            sign = self.kind
+            if len(inside) == 1 and sign not in ("=", "->"):
+                return self.taken(self.expression(first=self.named(word, inside)))
+        self.take(*(("->",) if bracketed and len(inside) != 1 else ("->", "=", ":")))
+        body = self.expression()
+        span = self.span(word.start)
+        if sign == "->":
+            shape = [Expr(Kind.CALL, body.span, tuple(inside), name=Mark.SHAPE)] if bracketed else []
+            return self.taken(Expr(Kind.FUNCTION, span, (body, *shape), names=(self.identifier(word),)))
+        if sign == "=":
+            member = "".join(f"[{format_expr(part)}]" for part in inside)
+            return Expr(Kind.AT, span, (body,), names=(self.identifier(word) + member,))
+        if word.text != "on":
+            self.fail(f"`{word.text}:` means nothing here.", span, "write on: ...")
+        return Expr(Kind.AT, span, (body,))
+
+    def taken(self, tree: Expr) -> Expr:
+        """Read the range over which a sum, a product, a maximum is taken, if there is one."""
+        return self.over(Kind.OVER, tree) if self.skip("for") else tree
+
+    def head(self) -> Expr:
+        """Read the head of a function's definition: a call of its parameters, by a name or a member of a family."""
+        word, member = self.word(), list[Expr]()
+        if self.skip("["):
+            inside = self.expression()
+            self.take("]")
+            member = [Expr(Kind.INDEX, self.span(word.start), (inside,), name=self.identifier(word))]
+        self.take("(")
+        parameters = self.listed(self.parameter)
+        self.take(")")
+        name = "" if member else self.identifier(word)
+        return Expr(Kind.CALL, self.span(word.start), (*member, *parameters), name=name)
+
+    def parameter(self) -> Expr:
+        """Read a parameter of a function: a name, with its shape as argument where that is written."""
+        word, shape = self.word(), list[Expr]()
+        start = self.tokens[self.place].start
+        if self.skip("["):
+            sizes = [] if self.kind == "]" else self.listed(lambda: self.expression(_SUM))
+            self.take("]")
+            shape = [Expr(Kind.CALL, self.span(start), tuple(sizes), name=Mark.SHAPE)]
+        return Expr(Kind.NAME, self.span(word.start), tuple(shape), name=self.identifier(word))
+
+    def identifier(self, token: _Token) -> str:
+        """Return the name that a token is."""
+        name, span = token.text, Span(token.start, token.stop)
+        if token.kind == "MEMBER":
+            name = name[1:-1]
+            if not _MEMBER.fullmatch(name):
+                self.fail("between backquotes stands a member by its number.", span)
+        if name in KEYWORDS:
+            self.fail(f"`{name}` is a word of the language and cannot be a name.", span)
+        if len(name) > MAX_LITERAL:
+            self.fail(f"a name may have at most {MAX_LITERAL} characters. Got {len(name)}.", span)
+        return name
+
+
+def _token(found: re.Match[str]) -> _Token:
+    kind = found.lastgroup or ""
+    text, (start, stop) = found[kind], found.span(kind)
+    return _Token(text if kind == "SIGN" or (text in KEYWORDS and text != "at") else kind, text, start, stop)
+
+
+def _closed(chains: list[_Chain], operand: Expr, level: int) -> Expr:
+    """Return the operand of the chains that bind no tighter than `level`; the others are complete."""
+    while chains and chains[-1].level > level:
+        operand = chains.pop().closed(operand)
+    return operand
+
+
+@lru_cache(maxsize=4096)  # a mutant repeats most formulas of its base
 def parse(text: str) -> Expr:
     """Return the tree of an expression; no node has a type yet.
 
@@ -346,7 +386,7 @@ def parse(text: str) -> Expr:
         >>> tree.kind, tree.args[0].kind, tree.args[0].operators
         (<Kind.FOR_ALL: 'for all'>, <Kind.COMPARE: 'compare'>, ('<=',))
     """
-    return _parsed(text, "start")
+    return _whole(text, _Parser.quantified)
 
 
 def parse_reach(text: str) -> Expr:
@@ -360,7 +400,7 @@ def parse_reach(text: str) -> Expr:
         >>> reach.names, [bound.kind.value for bound in reach.args]
         (('l',), ['number', 'name'])
     """
-    return _parsed(text, "reach")
+    return _whole(text, _Parser.reach)
 
 
 def parse_head(text: str) -> Expr:
@@ -376,62 +416,30 @@ def parse_head(text: str) -> Expr:
         >>> head.name, [(parameter.name, len(parameter.args)) for parameter in head.args]
         ('map', [('z', 1), ('W', 0)])
     """
-    return _parsed(text, "head")
+    return _whole(text, _Parser.head)
 
 
-def _parsed(text: str, start: str) -> Expr:
-    _check_limits(text)
-    try:
-        tree: Expr = _parser().parse(text, start=start)  # type: ignore[assignment]
-    except UnexpectedCharacters as error:
-        raise unexpected_character(text, error) from None
-    except UnexpectedToken as error:
-        raise unexpected_token(text, error) from None
-    except UnexpectedInput as error:  # pragma: no cover - the two above are all that the LALR parser raises
-        raise ExpressionError("not an expression", (0, len(text))) from error
-    _check_depth(tree)
+def _whole(text: str, read: Callable[[_Parser], Expr]) -> Expr:
+    if len(text) > MAX_TEXT:
+        message = f"an expression may have at most {MAX_TEXT} characters. Got {len(text)}."
+        raise ExpressionError(message, (MAX_TEXT, len(text)))
+    if not text.strip():
+        raise ExpressionError("an expression is missing: the text is empty.", (0, len(text)))
+    opened = 0
+    for bracket in re.finditer(r"[()\[\]{}]", text):
+        opened += 1 if bracket[0] in "([{" else -1
+        _check_depth(opened, bracket.span())
+    parser = _Parser(text)
+    tree = read(parser)
+    parser.take("END")
+    level, depth = [tree], 1
+    while level and len(parser.tokens) > MAX_DEPTH:  # every level of a tree takes a token at least
+        _check_depth(depth, (level[0].span.start, level[0].span.stop))
+        level, depth = [child for node in level for child in node.args], depth + 1
     return tree
 
 
-@cache
-def _parser() -> Lark:
-    grammar = resources.files("ntk_deq.language").joinpath("grammar.lark").read_text(encoding="utf-8")
-    return Lark(
-        grammar,
-        start=["start", "reach", "head"],
-        parser="lalr",
-        lexer="contextual",
-        transformer=TreeBuilder(),
-        keep_all_tokens=True,
-    )
-
-
-def _check_limits(text: str) -> None:
-    if len(text) > MAX_TEXT:
-        raise ExpressionError(
-            f"an expression may have at most {MAX_TEXT} characters. Got {len(text)}.", (MAX_TEXT, len(text))
-        )
-    if not text.strip():
-        raise ExpressionError("an expression is missing: the text is empty.", (0, len(text)))
-    open_brackets = 0
-    for bracket in re.finditer(r"[()\[\]{}]", text):
-        open_brackets += 1 if bracket.group() in "([{" else -1
-        if open_brackets > MAX_DEPTH:
-            raise _too_deep(bracket.span())
-
-
-def _check_depth(tree: Expr) -> None:
-    stack = [(tree, 1)]
-    while stack:
-        node, depth = stack.pop()
-        if depth > MAX_DEPTH:
-            raise _too_deep((node.span.start, node.span.stop))
-        stack.extend((child, depth + 1) for child in node.args)
-
-
-def _too_deep(span: tuple[int, int]) -> ExpressionError:
-    return ExpressionError(
-        f"the expression is nested more than {MAX_DEPTH} levels deep.",
-        span,
-        "define its parts under `let` and use their names",
-    )
+def _check_depth(depth: int, span: tuple[int, int]) -> None:
+    if depth > MAX_DEPTH:
+        message = f"the expression is nested more than {MAX_DEPTH} levels deep."
+        raise ExpressionError(message, span, "define its parts under `let` and use their names")

@@ -12,6 +12,7 @@ from enum import StrEnum
 from fractions import Fraction
 
 from ntk_deq.language.calls import Call, Parameter
+from ntk_deq.language.tree import Kind
 from ntk_deq.language.types import NOT_NEGATIVE, End, Range, Type
 
 Values = Callable[[Sequence[Range]], Range]
@@ -111,6 +112,13 @@ class Degree(StrEnum):
     BILINEAR = "bilinear"  # sums of products of an entry of each of two, likewise
 
 
+class Product(StrEnum):
+    """Which product of two matrices of one shape a function is."""
+
+    ENTRIES = "of entries"  # in the same places
+    INNER = "inner"  # the sum of those
+
+
 class Length(StrEnum):
     """Of what a function is the Euclidean length: the root of the sum of the squares of all entries."""
 
@@ -124,6 +132,21 @@ class Structure(StrEnum):
     OWN = "own"  # it has parts whatever its arguments are
     ANY = "any"  # that of any of its arguments
     ALL = "all"  # that of all of them
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fold:
+    """What a function is of what is taken over a range, as in `sum(norm(W[l]) for l in 1..L)`.
+
+    Attributes:
+        joins: The operator between two of them; None: they are its arguments.
+        of_numbers: Whether it takes numbers alone.
+        sign: The sign that it is set with, the range below and above; without, its name is set.
+    """
+
+    joins: Kind | None = None
+    of_numbers: bool = False
+    sign: str | None = None
 
 
 TRANSPOSED = "'"
@@ -166,6 +189,11 @@ class Entrywise:
     def lipschitz(self) -> float:
         """A bound of |f(x) - f(z)|/|x - z| for all x and z; inf where there is none, as for what jumps."""
         return max(map(abs, self.slopes))
+
+    @property
+    def is_positive_part(self) -> bool:
+        """Whether it is max(x, 0)."""
+        return self.sides == (0, 1)
 
     @property
     def proximal(self) -> bool:
@@ -220,6 +248,13 @@ class Function:
         lipschitz: What it multiplies distances in the Frobenius norm by at most, where it is no function of each entry.
         turns: Whether transposes of its arguments transpose its value; of what acts on each entry that goes without
             saying.
+        symmetric: Whether its value, where it is square, is symmetric whatever it is taken of.
+        unit: Whether it is the identity matrix.
+        product: Which product of its two arguments it is, of those that matrices of one shape have.
+        differential: Its change, a formula in its value Y, its argument X and the change D of that.
+        eigenvalue: Which eigenvalue of a symmetric matrix it is, counted from the smallest.
+        term: Whether the prover has terms for it.
+        in_draws: Whether the numbers that a draw is made with may use it.
         commutes: Whether the order of its arguments does not matter.
         reorders: Whether the order of its two arguments changes no more than that of its rows and columns.
         degree: How its entries depend on those of its arguments, where that is so simple.
@@ -241,7 +276,9 @@ class Function:
         mathml: How a call is set, in MathML, off which LaTeX is read; {} is the list of arguments, of several each is
             one of them. Without it, the name is set upright.
         mathml_binding: How tightly that binds as printed, as in `format`; None: as a call.
-        numpy: A call in NumPy, {} the argument.
+        numpy: A call in NumPy, {} the argument, or {0} and so on; {0:f} has brackets where it is to be a factor, {0:s}
+            where it is to be the last one, {0.shape} is its shape, {shape} that of the value.
+        numpy_binding: How tightly that binds, as in `format`; None: as a call.
         lacks: Why a field is not set, for those that are not.
     """
 
@@ -258,6 +295,13 @@ class Function:
     definition: Definition | None = None
     lipschitz: float | None = None
     turns: bool = False
+    symmetric: bool = False
+    unit: bool = False
+    product: Product | None = None
+    differential: str | None = None
+    eigenvalue: int | None = None
+    term: bool = False
+    in_draws: bool = False
     commutes: bool = False
     reorders: bool = False
     degree: Degree | None = None
@@ -279,6 +323,7 @@ class Function:
     mathml: str | None = None
     mathml_binding: float | None = None
     numpy: str | None = None
+    numpy_binding: int | None = None
     lacks: Mapping[str, str] = field(default_factory=dict)
 
     def parameter(self, place: int) -> Parameter:
@@ -299,6 +344,24 @@ class Function:
     def transposes(self) -> bool:
         """Whether transposes of its arguments transpose its value, where both are matrices."""
         return self.turns or self.by_entries
+
+    @property
+    def takes_sizes(self) -> bool:
+        """Whether it is a matrix of given sizes."""
+        return set(self.parameters) == {Parameter.SIZE}
+
+    @property
+    def filled(self) -> End | None:
+        """The number that all entries of its value are, if it takes sizes alone and there is one."""
+        if self.values is None or not self.takes_sizes:
+            return None
+        known = self.values(())
+        return known.low if known.low == known.high else None
+
+    @property
+    def exponential(self) -> bool:
+        """Whether it is its own derivative."""
+        return self.entrywise is not None and self.entrywise.derivative == f"{self.name}(x)"
 
     def defined(self, count: int) -> Definition | None:
         """Return what a call with so many arguments is written out as; None where it is not."""

@@ -14,6 +14,7 @@ from fractions import Fraction
 from ntk_deq.language.calls import Parameter
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.functions import FUNCTIONS
+from ntk_deq.language.record import Product
 from ntk_deq.language.tree import Expr, Kind, Span
 from ntk_deq.language.types import ONE, SCALAR, Size, Sort
 from ntk_deq.language.written import definition_of, put
@@ -86,7 +87,6 @@ def _inverse(number: Expr) -> Expr:
     return Expr(Kind.DIVIDE, number.span, args=(_number(1), number), type=SCALAR)
 
 
-_SIZED = {"ones": 1.0, "zeros": 0.0}
 _OF_THE_MODEL = {Parameter.VARIABLE, Parameter.STATE}
 
 
@@ -295,20 +295,21 @@ class Rows:
         return self._scaled(row, _inverse(below))
 
     def _call(self, expr: Expr) -> Row | None:
-        if _OF_THE_MODEL & set(FUNCTIONS[expr.name].parameters):
+        record = FUNCTIONS[expr.name]
+        if _OF_THE_MODEL & set(record.parameters):
             raise MixesError(f"`{expr.name}` may not stand in a formula of a model's class.")
-        if expr.name in _SIZED and self.letter in {name for size in sizes_of(expr) for name in size.letters}:
+        if record.filled is not None and self.letter in {name for size in sizes_of(expr) for name in size.letters}:
             rows, cols = sizes_of(expr)
             if self.letter in rows.letters and self.letter in cols.letters:
                 raise MixesError(f"{self.shown(expr)} has a row and a column for each sample, which mixes them.")
-            return self._made(Op.CONSTANT, self._width(expr), value=_SIZED[expr.name])
+            return self._made(Op.CONSTANT, self._width(expr), value=float(record.filled))
         parts = [self.translated(arg) for arg in expr.args]
         found = [row for row in parts if row is not None]
         if not found:
             return None
-        if FUNCTIONS[expr.name].by_entries:
+        if record.by_entries:
             return self._by_entries(expr, parts)
-        if expr.name == "hadamard" and len(found) == 2:
+        if record.product is Product.ENTRIES and len(found) == 2:
             return self._made(Op.HADAMARD, found[0].width, tuple(found))
         if expr.name == "softmax" and sizes_of(expr.args[0])[1] == Size.letter(self.letter):
             return self._made(Op.SOFTMAX, found[0].width, tuple(found))

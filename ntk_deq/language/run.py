@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
-from functools import lru_cache
 
 from ntk_deq.language.calls import Parameter
 from ntk_deq.language.declaration import ModelSignature, Role
@@ -293,7 +292,7 @@ class Course:
         if self.trains:
             self.changing |= {*self.model.names(Role.PARAMETER), PATH_LENGTH}
             for name, text in self.model.definitions.items():
-                self.define(name, _parsed(text))
+                self.define(name, parse(text))
 
     @property
     def trains(self) -> bool:
@@ -384,8 +383,3 @@ class Course:
             if node.kind is Kind.INDEX and node.name in self.late:
                 return node
         return None
-
-
-@lru_cache(maxsize=256)
-def _parsed(text: str) -> Expr:
-    return parse(text)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from ntk_deq.language.domain import DomainKind, Free
-from ntk_deq.language.functions import FUNCTIONS
+from ntk_deq.language.functions import FUNCTIONS, record_of
 from ntk_deq.language.shapes import integer_literal
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.types import ONE, Sort
@@ -181,21 +181,22 @@ class _Expansion:
         key = structure(expr)
         if not _is_matrix(expr):
             return {((key,), ()): Fraction(1)}
-        if expr.kind is Kind.CALL and expr.name == "I":
+        function = record_of(expr)
+        if function is None:
+            return _single((key, ("'", key), 1))
+        if function.unit:
             return {((), ()): Fraction(1)}
-        if expr.kind is Kind.CALL and expr.name == "zeros":
+        if function.filled == 0:
             return {}
-        function = FUNCTIONS[expr.name] if expr.kind is Kind.CALL else None
-        if function is not None and function.transposes:
+        if function.transposes:
             parts = [self.words(arg) for arg in expr.args]
             turned = [_turned(part) for part in parts]
             # The order of the factors of an entrywise product does not matter.
             group = frozenset if function.commutes else tuple
             here, there = ((expr.name, group(map(_frozen, some))) for some in (parts, turned))
             return _single((here, there, 1))
-        if expr.kind is Kind.CALL and _is_pattern(expr):
-            return _single((key, key, 1))
-        return _single((key, ("'", key), 1))
+        square = expr.type is not None and expr.type.rows == expr.type.cols
+        return _single((key, key if function.symmetric and square else ("'", key), 1))
 
 
 def structure(expr: Expr) -> Key:
@@ -205,14 +206,6 @@ def structure(expr: Expr) -> Key:
 
 def _is_matrix(expr: Expr) -> bool:
     return expr.type is None or expr.type.sort is Sort.MATRIX
-
-
-def _is_pattern(expr: Expr) -> bool:
-    """Whether a call gives a symmetric matrix whatever its arguments are: diag(v), or ones(n, n)."""
-    inner = expr.args[0].type if expr.args else None
-    if expr.name == "diag":
-        return inner is not None and inner.cols == ONE
-    return expr.name == "ones" and expr.type is not None and expr.type.rows == expr.type.cols
 
 
 def _single(letter: Letter) -> Words:

@@ -18,7 +18,8 @@ from graphlib import CycleError, TopologicalSorter
 from ntk_deq.errors import ExpressionError, Position
 from ntk_deq.language.types import Type
 
-CONSTANT_NAMES = frozenset({"pi"})
+PI = "pi"
+CONSTANT_NAMES = frozenset({PI})
 """Names of numbers, unless something else is called so; a constant is a call without arguments."""
 
 
@@ -240,30 +241,73 @@ def unused(candidates: Iterable[str], let: Mapping[str, Formula], used: set[str]
     return set(candidates) - needed
 
 
-def piece_of(matrix: Expr, selectors: list[Expr], span: Span) -> Expr:
-    """Return the call that takes a piece out of a matrix: of an entry one index each, of a range two."""
+def piece_of(matrix: Expr, selectors: list[tuple[Expr, ...]], span: Span) -> Expr:
+    """Return the call that takes a piece out of a matrix: by an index, the ends of a range, or nothing for all."""
     if len(selectors) > 2:
         raise ExpressionError(
             f"a piece of a matrix has at most two indices, as in A{{i, j}}. Got {len(selectors)}.",
             (span.start, span.stop),
         )
-    ranges = [selector.args if selector.kind is Kind.AT and not selector.names else None for selector in selectors]
-    whole = [selector.kind is Kind.NAME and selector.name == ":" for selector in selectors]
-    single = [found is None and not every for found, every in zip(ranges, whole, strict=True)]
-    if all(whole):
+    if not any(selectors):
         return replace(matrix, span=span)
-    if all(single):
-        return Expr(Kind.CALL, span, (matrix, *selectors), name=Sign.ENTRY)
-    ends = [found or (selector, selector) for found, selector in zip(ranges, selectors, strict=True)]
-    if len(selectors) == 1:
-        return Expr(Kind.CALL, span, (matrix, *ends[0]), name=Sign.SEGMENT)
-    if True in whole:
-        rows = whole[1]
-        return Expr(Kind.CALL, span, (matrix, *ends[0 if rows else 1]), name=Sign.ROWS if rows else Sign.COLUMNS)
-    return Expr(Kind.CALL, span, (matrix, *ends[0], *ends[1]), name=Sign.BLOCK)
+    if all(len(selector) == 1 for selector in selectors):
+        return Expr(Kind.CALL, span, (matrix, *(index for (index,) in selectors)), name=Sign.ENTRY)
+    ends = [end for selector in selectors for end in (selector * 2 if len(selector) == 1 else selector)]
+    sign = Sign.BLOCK if all(selectors) else Sign.ROWS if selectors[0] else Sign.COLUMNS
+    return Expr(Kind.CALL, span, (matrix, *ends), name=Sign.SEGMENT if len(selectors) == 1 else sign)
 
 
-def replaced_at(arguments: list[Expr], pairs: list[Expr], span: Span) -> Expr:
+def call_of(head: str, member: Expr | None, arguments: list[Expr], span: Span) -> Expr:
+    """Return a call, nameless where a member of a family is called, or an expression at other values of names.
+
+    Args:
+        head: What stands before the bracket.
+        member: The member of a family, if that is one.
+        arguments: What stands in the brackets; of `NAME = value` and `on: condition` nodes of kind AT with one part
+            stand in, without a name for a condition.
+        span: Where the call stands.
+
+    Raises:
+        ExpressionError: It takes no such arguments.
+    """
+    pairs = [argument for argument in arguments if argument.kind is Kind.AT and len(argument.args) == 1]
+    where = (pairs[0].span.start, pairs[0].span.stop) if pairs else (0, 0)
+    if member is not None:
+        if pairs:
+            raise ExpressionError(f"`{head}[...]` takes no named arguments.", where)
+        return Expr(Kind.CALL, span, (member, *arguments))
+    if any(not pair.names for pair in pairs):
+        return _restricted(head, arguments, span)
+    ranged = [argument for argument in arguments if argument.kind is Kind.OVER]
+    if ranged and len(arguments) > 1 and not (head == "compose" and ranged == arguments[:1]):
+        where = (ranged[0].span.start, ranged[0].span.stop)
+        raise ExpressionError(f"what `{head}` takes over a range must be its only argument.", where)
+    if head == "at":
+        return _replaced_at(arguments, pairs, span)
+    if pairs:
+        hint = "write == for `equals`; only at(expression, NAME = expression) names its arguments"
+        raise ExpressionError(f"`{head}` takes no named arguments.", where, hint)
+    return Expr(Kind.CALL, span, tuple(arguments), name=head)
+
+
+_ON_SETS = ("argmin", "minimum", "infimum")
+
+
+def _restricted(head: str, given: Sequence[Expr], span: Span) -> Expr:
+    """Build `argmin(R, z, on: ...)`, a call whose third argument is the indicator of the set."""
+    sets = [arg for arg in given if arg.kind is Kind.AT and not arg.names]
+    arguments = [arg for arg in given if arg not in sets]
+    where = sets[0].span.start, sets[0].span.stop
+    if head not in _ON_SETS:
+        raise ExpressionError(f"`{head}` takes no set.", where, f"on: belongs to {', '.join(_ON_SETS)}")
+    if len(sets) > 1 or len(arguments) != 2 or arguments[1].kind is not Kind.NAME:
+        hint = f"write {head}(R, z, on: T(z) == z)"
+        raise ExpressionError("a set needs a function, the name of a variable, and one condition on it.", where, hint)
+    indicator = Expr(Kind.CALL, sets[0].span, sets[0].args, name=INDICATOR)
+    return Expr(Kind.CALL, span, (*arguments, indicator), name=head)
+
+
+def _replaced_at(arguments: list[Expr], pairs: list[Expr], span: Span) -> Expr:
     """Return an expression at other values of names: what stands in the brackets of `at`, and the pairs among it."""
     names = [pair.names[0] for pair in pairs]
     if not pairs or len(arguments) != len(pairs) + 1 or arguments[0] is pairs[0]:
@@ -277,8 +321,10 @@ def replaced_at(arguments: list[Expr], pairs: list[Expr], span: Span) -> Expr:
     return Expr(Kind.AT, span, (arguments[0], *(pair.args[0] for pair in pairs)), names=tuple(names))
 
 
-def literal_of(rows: list[Expr], span: Span) -> Expr:
-    """Return the call that puts blocks together; `[A]` alone is A as a matrix."""
+def literal_of(parts: Sequence[Sequence[Expr]], span: Span) -> Expr:
+    """Return the call that puts blocks together, given row by row; `[A]` alone is A as a matrix."""
+    places = [Span(row[0].span.start, row[-1].span.stop) for row in parts]
+    rows = [Expr(Kind.CALL, at, tuple(row), name=Sign.ROW) for at, row in zip(places, parts, strict=True)]
     for row in rows:
         if len(row.args) > 1 and all(_is_bare_row(part) for part in row.args):
             raise ExpressionError(
@@ -286,9 +332,32 @@ def literal_of(rows: list[Expr], span: Span) -> Expr:
             )
     if len(rows) == 1:
         return replace(rows[0], span=span)
-    parts = [row.args[0] if len(row.args) == 1 else row for row in rows]
-    parts = [part.args[0] if _is_bare_row(part) and len(part.args) == 1 else part for part in parts]
-    return Expr(Kind.CALL, span, tuple(parts), name=Sign.STACK)
+    stacked = [row.args[0] if len(row.args) == 1 else row for row in rows]
+    stacked = [part.args[0] if _is_bare_row(part) and len(part.args) == 1 else part for part in stacked]
+    return Expr(Kind.CALL, span, tuple(stacked), name=Sign.STACK)
+
+
+MAX_LITERAL = 60
+MAX_EXPONENT = 400
+
+
+def number_of(text: str, span: Span) -> Fraction:
+    """Return the exact value of a literal whose size is bounded before any power of ten is formed.
+
+    Raises:
+        ExpressionError: It has more than `MAX_LITERAL` characters, or its last digit that is not zero stands too far.
+    """
+    where = (span.start, span.stop)
+    if len(text) > MAX_LITERAL:
+        raise ExpressionError(f"a number may have at most {MAX_LITERAL} characters. Got {len(text)}.", where)
+    mantissa, _, exponent = text.lower().partition("e")
+    whole, _, decimals = mantissa.partition(".")
+    digits = (whole + decimals).rstrip("0")
+    power = int(exponent or 0) + len(whole) - len(digits)  # of the last digit that is not zero
+    if abs(int(exponent or 0)) > MAX_EXPONENT or (digits.strip("0") and abs(power) > MAX_EXPONENT):
+        limits = f"between -{MAX_EXPONENT} and {MAX_EXPONENT}"
+        raise ExpressionError(f"a number's power of ten must be {limits}. Got {text}.", where)
+    return Fraction(text)
 
 
 def _is_bare_row(expr: Expr) -> bool:
@@ -313,6 +382,38 @@ def total(terms: Sequence[tuple[int, Expr]]) -> Expr:
     for sign, term in terms[1:]:
         found = _binary(Kind.ADD if sign > 0 else Kind.SUBTRACT, found, term)
     return found
+
+
+_BINARY = {
+    "or": Kind.OR, "and": Kind.AND, "+": Kind.ADD, "-": Kind.SUBTRACT, "*": Kind.MULTIPLY, "/": Kind.DIVIDE,
+}  # fmt: skip
+_OPPOSITE = {"+": "-", "-": "+"}
+# A longer flat sum or conjunction becomes a balanced tree, so that its depth grows with the logarithm of its length.
+MAX_CHAIN = 50
+
+
+def chained(operands: Sequence[Expr], signs: Sequence[str]) -> Expr:
+    """Return the tree of operands with signs of one level between them, from left to right.
+
+    That of a long sum or conjunction has logarithmic depth: `a - b + c - d` becomes `(a - b) + (c - d)`. Behind a
+    minus the signs of the right half are turned round: `a - b - c + d` becomes `(a - b) - (c - d)`.
+    """
+    if len(operands) > MAX_CHAIN and signs[0] not in ("*", "/"):
+        return _balanced(operands, signs)
+    tree = operands[0]
+    for sign, operand in zip(signs, operands[1:], strict=True):
+        tree = Expr(_BINARY[sign], Span(tree.span.start, operand.span.stop), (tree, operand))
+    return tree
+
+
+def _balanced(operands: Sequence[Expr], signs: Sequence[str]) -> Expr:
+    if len(operands) <= 2:
+        return chained(operands, signs)
+    middle = (len(operands) + 1) // 2
+    joint, inner = signs[middle - 1], signs[middle:]
+    if joint == "-":
+        inner = [_OPPOSITE[sign] for sign in inner]
+    return chained([_balanced(operands[:middle], signs[: middle - 1]), _balanced(operands[middle:], inner)], [joint])
 
 
 def subtracted(left: Expr, right: Expr) -> Expr:
@@ -355,29 +456,3 @@ def inclusion(subgradient: Expr, name: str, arguments: Sequence[Expr], span: Spa
     function, point = arguments
     call = Expr(Kind.CALL, span, (function, Expr(Kind.ADD, span, (point, subgradient))), name=RESOLVENT)
     return Expr(Kind.COMPARE, span, (point, call), operators=("==",))
-
-
-_ON_SETS = ("argmin", "minimum", "infimum")
-
-
-def restricted(head: str, given: Sequence[Expr], span: Span) -> Expr:
-    """Build `argmin(R, z, on: ...)`, a call whose third argument is the indicator of the set.
-
-    Args:
-        head: What is called.
-        given: Its arguments, sets as nodes of kind AT without a name.
-        span: Where the call stands.
-
-    Raises:
-        ExpressionError: It takes no set, more than one is given, or no variable is named.
-    """
-    sets = [arg for arg in given if arg.kind is Kind.AT and not arg.names]
-    arguments = [arg for arg in given if arg not in sets]
-    where = sets[0].span.start, sets[0].span.stop
-    if head not in _ON_SETS:
-        raise ExpressionError(f"`{head}` takes no set.", where, f"on: belongs to {', '.join(_ON_SETS)}")
-    if len(sets) > 1 or len(arguments) != 2 or arguments[1].kind is not Kind.NAME:
-        hint = f"write {head}(R, z, on: T(z) == z)"
-        raise ExpressionError("a set needs a function, the name of a variable, and one condition on it.", where, hint)
-    indicator = Expr(Kind.CALL, sets[0].span, sets[0].args, name=INDICATOR)
-    return Expr(Kind.CALL, span, (*arguments, indicator), name=head)

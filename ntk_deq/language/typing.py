@@ -12,9 +12,10 @@ from ntk_deq.language.arguments import COMPOSE, MARKS, Scope, Scoped, type_of
 from ntk_deq.language.calls import Call, Parameter, Role
 from ntk_deq.language.declaration import ModelSignature
 from ntk_deq.language.families import Family, named_members
+from ntk_deq.language.functionals import FOLDS
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.hints import TRANSPOSES
-from ntk_deq.language.indices import FOLDED, Members, Steps, unknown
+from ntk_deq.language.indices import Members, Steps, unknown
 from ntk_deq.language.shapes import Shapes, comparison, division, fail, power, product, sum_, transposition, truth
 from ntk_deq.language.tree import CONSTANT_NAMES, QUANTIFIERS, RANGED, Expr, Kind
 from ntk_deq.language.types import BOOLEAN, SCALAR, STEP, Reach, Sort, Type
@@ -175,7 +176,7 @@ class _Checker(Scoped):
     def _ranged(self, node: Expr, bound: frozenset[str], role: Role, taken_by: str = "") -> Expr:
         """Type what is said or taken over a range."""
         if role is not Role.VALUE or (node.kind is Kind.OVER and not taken_by):
-            fail(node.span, f"a range has no place here; {', '.join(FOLDED)} are taken over one.")
+            fail(node.span, f"a range has no place here; {', '.join(FOLDS)} are taken over one.")
         members = self.members.within(node, {*self.environment, *self.steps.trajectory, *bound, *FUNCTIONS})
         body = replace(self, members=members).visit(node.args[0], bound, role)
         ends = tuple(self.visit(end, bound, Role.MEMBER) for end in node.args[1:])
@@ -184,8 +185,8 @@ class _Checker(Scoped):
 
     def _folded(self, node: Expr, bound: frozenset[str], role: Role) -> Expr:
         """Type a sum, a product, a maximum over a range."""
-        if node.name not in FOLDED:
-            fail(node.span, f"`{node.name}` cannot be taken over a range.", f"over a range: {', '.join(FOLDED)}")
+        if node.name not in FOLDS:
+            fail(node.span, f"`{node.name}` cannot be taken over a range.", f"over a range: {', '.join(FOLDS)}")
         over = self._ranged(node.args[0], bound, role, node.name)
         return replace(node, args=(over,), type=over.type)
 

@@ -130,7 +130,6 @@ def truth(formula: Formula, sign: Callable[[Term], int | None]) -> bool | None:
     return None if None in values else not decisive
 
 
-_OWN = frozenset({Op.ABS, Op.EXP, Op.LOG, Op.MAX, "min"})  # the functions that there are terms for
 _KINDS = frozenset(Kind) - {Kind.INDEX, Kind.AT, Kind.FUNCTION, Kind.TRANSPOSE, *QUANTIFIERS}
 _RANGES = frozenset(
     {DomainKind.REAL, DomainKind.NONNEGATIVE, DomainKind.POSITIVE, DomainKind.INTERVAL, DomainKind.INTEGER}
@@ -245,7 +244,7 @@ def _formula(name: str, count: int) -> tuple[tuple[str, ...], Expr] | None:
 
 def _known(part: Expr) -> bool:
     """Whether a part of a formula of a record can be read."""
-    if part.kind is not Kind.CALL or (FUNCTIONS[part.name].of_number or part.name) in _OWN:
+    if part.kind is not Kind.CALL or FUNCTIONS[FUNCTIONS[part.name].of_number or part.name].term:
         return True
     formula = _formula(part.name, len(part.args))
     return formula is not None and all(_known(inner) for inner in formula[1].walk())

@@ -8,7 +8,7 @@ Problems of a claim file on the terminal: where, what, the source line with the 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -32,7 +32,7 @@ from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import DomainKind, Free
 from ntk_deq.language.tree import BOUND, QUANTIFIERS, Expr, Formula, Kind
 from ntk_deq.language.types import BOOLEAN, Type
-from ntk_deq.report.console import Piece, one_line, printable, say, say_hanging
+from ntk_deq.report.console import Paragraph, Piece, one_line, printable, say, say_all
 
 
 def caret_lines(source: str, span: tuple[int, int], *, width: int = 10_000) -> tuple[str, str]:
@@ -116,17 +116,18 @@ def render_check(console: Console, suite: Suite, claims: Sequence[Claim | IllFor
         suite: The suite that was read.
         claims: The claims to show, well-formed or not.
     """
+    width = console.width
     if suite.title:
         say(console, (one_line(suite.title), "bold"))
         console.print()
     for system in describe_systems(claims):
-        _render_system(console, system)
+        say_all(console, _system_lines(system))
         console.print()
     for claim in claims:
         if isinstance(claim, IllFormed):
             _render_ill_formed(console, claim)
         else:
-            _render_claim(console, claim)
+            say_all(console, _claim_lines(claim, width))
         console.print()
     for warning in suite.warnings:
         render_problem(console, warning)
@@ -138,26 +139,23 @@ def render_check(console: Console, suite: Suite, claims: Sequence[Claim | IllFor
         say(console, (f"{count}, every formula is well-formed", "green"))
 
 
-def _render_system(console: Console, system: SystemDescription) -> None:
+def _system_lines(system: SystemDescription) -> Iterator[Paragraph]:
     title = f"  {system.title}" if system.title else ""
     sizes = f"  sizes {system.sizes}" if system.sizes else ""
-    say(console, ("system ", "dim"), (system.name, "bold"), title, (sizes, "dim"))
+    yield [], [("system ", "dim"), (system.name, "bold"), title, (sizes, "dim")]
     state = [system.equilibrium] if system.equilibrium is not None else []
     groups = [("variables", system.variables), ("state", state), ("define", system.definitions)]
     rows = [row for _, rows in groups for row in rows]
     widths = [max((cell_len(row[column]) for row in rows), default=0) for column in (0, 1)]
     for section, lines in groups:
         for number, (name, kind, words) in enumerate(lines):
-            head: list[Piece] = [
-                (f"  {'' if number else section}".ljust(13), "dim"),
-                (name.ljust(widths[0] + 2), "cyan"),
-            ]
-            rest: list[Piece] = [words] if section == "variables" else highlight(words)
-            say_hanging(console, [*head, (kind.ljust(widths[1] + 2), "green")], rest)
+            head = _heading("" if number else section, width=13)
+            columns = [(name.ljust(widths[0] + 2), "cyan"), (kind.ljust(widths[1] + 2), "green")]
+            yield [*head, *columns], [words] if section == "variables" else highlight(words)
         if section == "state" and state:
-            say_hanging(console, [("  exists     ", "dim")], [system.certificate])
+            yield _heading("exists", width=13), [system.certificate]
     if system.kernel:
-        say_hanging(console, [("  kernel     ", "dim")], [system.kernel])
+        yield _heading("kernel", width=13), [system.kernel]
 
 
 def highlight(text: str) -> list[Piece]:
@@ -215,32 +213,30 @@ def _render_ill_formed(console: Console, claim: IllFormed) -> None:
         render_problem(console, problem, indent=2)
 
 
-def _render_claim(console: Console, claim: Claim) -> None:
+def _claim_lines(claim: Claim, width: int) -> Iterator[Paragraph]:
     where = f"  {one_line(claim.where)}" if claim.where else ""
     expect = f"  expect {claim.expect}" if claim.expect != "holds" else ""
-    say(console, (one_line(claim.id), "bold"), f"  {one_line(claim.title)}", (f"{where}{expect}", "dim"))
+    yield [], [(one_line(claim.id), "bold"), f"  {one_line(claim.title)}", (f"{where}{expect}", "dim")]
     for setting in claim.settings:
-        say_hanging(console, [("  setting  ", "dim")], _setting_words(setting))
-    if claim.run is not None:
-        say_hanging(console, [("  run      ", "dim")], [run_words(claim.run)])
-    chosen = choose_words(claim)
-    if chosen is not None:
-        say_hanging(console, [("  choose   ", "dim")], [chosen])
-    order = order_words(claim)
-    if order is not None:
-        say_hanging(console, [("  order    ", "dim")], [order])
-    depths = depth_words(claim)
-    if depths is not None:
-        say_hanging(console, [("  members  " if claim.members else "  depths   ", "dim")], [depths])
-    names = ", ".join(f"{name} {kind}" for name, kind in _names(claim).items())
-    if names:
-        say_hanging(console, [("  names    ", "dim")], [names])
-    _render_lines(console, claim)
+        yield _heading("setting"), _setting_words(setting)
+    parts = {
+        "run": None if claim.run is None else run_words(claim.run),
+        "choose": choose_words(claim),
+        "order": order_words(claim),
+        "members" if claim.members else "depths": depth_words(claim),
+        "names": ", ".join(f"{name} {kind}" for name, kind in _names(claim).items()) or None,
+    }
+    yield from ((_heading(name), [words]) for name, words in parts.items() if words is not None)
+    yield from _formula_lines(claim.stated, width)
     for warning in claim.warnings:
         text = f"{warning.position}: {warning.message}" + (f" {warning.hint}." if warning.hint else "")
-        say_hanging(console, [("  warning  ", "yellow")], [one_line(text)])
+        yield _heading("warning", "yellow"), [one_line(text)]
     for name, note in entrywise_notes(claim).items():
-        say_hanging(console, [("  note     ", "yellow")], [one_line(f"{name}: {note}")])
+        yield _heading("note", "yellow"), [one_line(f"{name}: {note}")]
+
+
+def _heading(word: str, style: str = "dim", width: int = 11) -> list[Piece]:
+    return [(f"  {word}".ljust(width), style)]
 
 
 def _setting_words(setting: Setting) -> list[Piece]:
@@ -290,8 +286,7 @@ def _domain_words(free: Free) -> str:
     return str(domain.kind)
 
 
-def _render_lines(console: Console, claim: Claim) -> None:
-    claim = claim.stated
+def _formula_lines(claim: Claim, width: int) -> Iterator[Paragraph]:
     rows: list[tuple[str, str, str, list[Piece]]] = []
     groups: list[tuple[str, dict[str, Free], dict[str, Formula]]] = [
         ("given", claim.given, {}),
@@ -316,12 +311,11 @@ def _render_lines(console: Console, claim: Claim) -> None:
     type_width = max((len(kind) for _, _, kind, _ in rows), default=0)
     before = ""
     for section, label, kind, words in rows:
-        head = (section if section != before else "").ljust(9)
+        head = _heading(section if section != before else "")
         before = section
         label = label + " " * max(0, label_width - cell_len(label))
-        if console.width < _NARROW or cell_len(label) > label_width:
-            say(console, (f"  {head}", "dim"), (label, "cyan"), (f"  {kind}", "green"))
-            say_hanging(console, [" " * 13], words)
+        if width < _NARROW or cell_len(label) > label_width:
+            yield [], [*head, (label, "cyan"), (f"  {kind}", "green")]
+            yield [" " * 13], words
         else:
-            lead: list[Piece] = [(f"  {head}", "dim"), (f"{label}  ", "cyan"), (f"{kind.ljust(type_width)}  ", "green")]
-            say_hanging(console, lead, words)
+            yield [*head, (f"{label}  ", "cyan"), (f"{kind.ljust(type_width)}  ", "green")], words

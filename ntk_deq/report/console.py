@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from rich.cells import cell_len
 from rich.console import Console
+from rich.segment import Segment, Segments
 from rich.text import Text
 
 from ntk_deq.language.format import short_decimal
@@ -35,7 +36,7 @@ def printable(text: str) -> str:
         >>> printable("a\x1b[31mb\n")
         'a�[31mb\n'
     """
-    return _UNSAFE.sub("\ufffd", text.replace("\r\n", "\n"))
+    return text if text.isprintable() else _UNSAFE.sub("\ufffd", text.replace("\r\n", "\n"))
 
 
 def one_line(text: str) -> str:
@@ -144,6 +145,9 @@ def short_seconds(seconds: float) -> str:
 Piece: TypeAlias = str | tuple[str, str]
 """A text, plain or with a rich style."""
 
+Paragraph: TypeAlias = tuple[Sequence[Piece], Sequence[Piece]]
+"""What stands to the left of the first line, and the text; its further lines start below its first one."""
+
 # What a terminal without Unicode gets in place of the signs used here; any other character becomes an escape.
 _ASCII = str.maketrans(
     {"±": "+/-", "…": "~", "·": "*", "×": "x", "−": "-", "–": "-", "≤": "<=", "≥": ">=", "≠": "!=", "■": "#", "✓": "+",
@@ -180,20 +184,48 @@ def say_hanging(console: Console, lead: Sequence[Piece], pieces: Sequence[Piece]
         pieces: The paragraph.
         wrap: As for `say`.
     """
-    left, text = _text(console, lead), _text(console, pieces)
-    width = max(console.width - left.cell_len, 20)
-    if wrap and (text.cell_len > width or "\n" in text.plain):
-        lines = list(text.wrap(console, width, overflow="fold"))
+    say_all(console, [(lead, pieces)], wrap=wrap)
+
+
+def say_all(console: Console, paragraphs: Iterable[Paragraph], *, wrap: bool = True) -> None:
+    """Print paragraphs, each after its lead, at once: to print is most of the cost of a line.
+
+    Args:
+        console: Where.
+        paragraphs: Leads and paragraphs.
+        wrap: As for `say`.
+    """
+    width = console.width
+    console.print(Segments([part for each in paragraphs for part in _segments(console, each, width, wrap=wrap)]))
+
+
+def _segments(console: Console, paragraph: Paragraph, width: int, *, wrap: bool) -> list[Segment]:
+    lead, pieces = ([_shown(console, piece) for piece in part] for part in paragraph)
+    line = "".join(text for text, _ in (*lead, *pieces)).rstrip()
+    before = sum(cell_len(text) for text, _ in lead)
+    room = max(width - before, 20)
+    if not line.isprintable() or cell_len(line) > before + room:
+        return _broken(console, Text.assemble(*lead), Text.assemble(*pieces), room, wrap=wrap)
+    parts, left = [], len(line)
+    for text, style in (*lead, *pieces):
+        if left > 0 and text:
+            parts.append(Segment(text[:left], console.get_style(style) if style else None))
+        left -= len(text)
+    return [*parts, Segment.line()]
+
+
+def _broken(console: Console, lead: Text, text: Text, room: int, *, wrap: bool) -> list[Segment]:
+    """Return a paragraph of several lines, or one that is cut."""
+    lines = [text]
+    if wrap and (text.cell_len > room or "\n" in text.plain):
+        lines = list(text.wrap(console, room, overflow="fold"))
     else:
-        text.truncate(width, overflow="crop")
-        lines = [text]
-    paragraph = []
-    for number, line in enumerate(lines or [Text()]):
-        shown = left.copy() if number == 0 else Text(" " * left.cell_len)
-        shown.append_text(line)
-        shown.rstrip()
-        paragraph.append(shown)
-    console.print(Text("\n").join(paragraph), soft_wrap=True, highlight=False, markup=False, emoji=False)
+        text.truncate(room, overflow="crop")
+    hanging = Text(" " * lead.cell_len)
+    shown = [(hanging if number else lead).copy().append_text(line) for number, line in enumerate(lines)]
+    for line in shown:
+        line.rstrip()
+    return list(console.render(Text("\n").join(shown), console.options.update(no_wrap=True, overflow="ignore")))
 
 
 def say_line(console: Console, text: str) -> None:
@@ -201,12 +233,9 @@ def say_line(console: Console, text: str) -> None:
     console.print(Text(showable(console, text)), soft_wrap=True, highlight=False, emoji=False)
 
 
-def _text(console: Console, pieces: Sequence[Piece]) -> Text:
-    text = Text()
-    for piece in pieces:
-        content, style = (piece, "") if isinstance(piece, str) else piece
-        text.append(showable(console, content), style)
-    return text
+def _shown(console: Console, piece: Piece) -> tuple[str, str]:
+    content, style = (piece, "") if isinstance(piece, str) else piece
+    return showable(console, content), style
 
 
 # A terminal shows the first entries of anything larger.

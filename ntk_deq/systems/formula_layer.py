@@ -161,7 +161,8 @@ def _number(expr: Expr) -> Fraction | None:
 
 
 def _activation(row: Row) -> tuple[Activation, Row]:
-    return (RELU, row.args[0]) if row.op is Op.ENTRYWISE and row.name == "relu" else (IDENTITY, row)
+    facts = entrywise_of(row.name) if row.op is Op.ENTRYWISE else None
+    return (RELU, row.args[0]) if facts is not None and facts.is_positive_part else (IDENTITY, row)
 
 
 def _factors(expr: Expr) -> Iterator[Expr]:
@@ -214,7 +215,8 @@ def monotone_layer(
     source = RowProgram(inside, parametric).at(X, fixed).value(nothing)
     if inside is root:
         return MonotoneLayer(weight, source, None)
-    return MonotoneLayer(weight, source, torch.relu if root.name == "relu" else prepared.function(root))
+    closed = facts is not None and facts.is_positive_part  # a form that splittings know
+    return MonotoneLayer(weight, source, torch.relu if closed else prepared.function(root))
 
 
 def _state_matrix(row: Row, prepared: PreparedRows) -> Tensor | None:

@@ -20,6 +20,7 @@ from torch import Tensor
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.functions import scalar
 from ntk_deq.evaluation.functions.floats import FUNCTIONS
+from ntk_deq.language.functions import record_of
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.systems.formula_values import FixedValues
 
@@ -364,7 +365,8 @@ class Slopes:
 
     def _call(self, expr: Expr, slope: Slope) -> list[tuple[Expr, Slope]]:
         """Pass a function; one whose value is a number has one direction for all samples."""
-        if expr.name == "inv":
+        record = record_of(expr)
+        if record is not None and record.exponent == "-1":
             return [(expr.args[0], _of_inverse(slope, self._value(expr)))]
         values = [self._value(arg) for arg in expr.args]
         found = []

@@ -6,17 +6,21 @@
 from __future__ import annotations
 
 import keyword
-import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from ntk_deq.errors import NtkDeqError
+from ntk_deq.language import format
+from ntk_deq.language.calls import Call
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.record import Function
-from ntk_deq.language.tree import BOUND, QUANTIFIERS, Expr, Kind, Sign
+from ntk_deq.language.shapes import Shapes
+from ntk_deq.language.tree import BOUND, QUANTIFIERS, Expr, Kind, Sign, Span
+from ntk_deq.language.types import SCALAR, Size, Sort, Type, shape_type
 
 
 class UnwritableError(NtkDeqError):
@@ -26,6 +30,9 @@ class UnwritableError(NtkDeqError):
 Shape = tuple[int, ...]
 
 SUM, _PRODUCT, _SIGN, _POWER, _ATOM = range(5)
+
+_BINDINGS = {format.SUM: SUM, format.PRODUCT: _PRODUCT}
+_NOWHERE = Span(0, 0)
 
 _LARGEST = 10**15  # an integer beyond it is written as a float
 
@@ -41,6 +48,10 @@ class Code:
     def at(self, least: int) -> str:
         """Return the text, in brackets where it binds less tightly than `least`."""
         return self.text if self.binding >= least else f"({self.text})"
+
+    def __format__(self, spec: str) -> str:
+        """Return the text in a pattern of a record: as a factor (f), as the last one (s), inside of a call."""
+        return self.at({"": SUM, "f": _PRODUCT, "s": _SIGN}[spec])
 
     @property
     def number(self) -> Code:
@@ -88,8 +99,8 @@ class Printer(ABC):
                 raise UnwritableError(f"`{expr.name}` of a function is not written out")
             case Kind.CALL if expr.name in ("grad", "jac", "next", "fixed_point"):
                 return self.special(expr)
-            case Kind.CALL if expr.name in _SIZED:
-                return _SIZED[expr.name](*(self._size(arg) for arg in expr.args))
+            case Kind.CALL if (record := FUNCTIONS.get(expr.name)) is not None and record.takes_sizes:
+                return _of_sizes(record, [self._size(arg) for arg in expr.args])
             case Kind.CALL if expr.name in _PIECES:
                 return _piece(expr.name, self.code(expr.args[0]), [self._size(arg) for arg in expr.args[1:]])
             case Kind.CALL:
@@ -196,9 +207,23 @@ def _call(name: str, args: Sequence[Code]) -> Code:
         return Code(f"{function.of_number}({text})" if function.of_number else text, ())
     if name in _SHAPED:
         return _SHAPED[name](*args)
-    if function.numpy is not None:
-        return Code(function.numpy.format(first.text), ())
-    raise UnwritableError(f"`{name}` is not written out")
+    return _filled(function, args, [shape_type(arg.shape) for arg in args], [None for _ in args])
+
+
+def _of_sizes(function: Function, sizes: Sequence[int]) -> Code:
+    """A matrix of given sizes; one that is left out is the first one."""
+    return _filled(function, [*sizes, sizes[0]], [SCALAR for _ in sizes], [Size.of(size) for size in sizes])
+
+
+def _filled(function: Function, args: Sequence[Any], types: Sequence[Type], sizes: Sequence[Size | None]) -> Code:
+    """Return the pattern of a record with its arguments, of the shape that its rule gives."""
+    if function.numpy is None:
+        raise UnwritableError(f"`{function.name}` is not written out")
+    spans = tuple(_NOWHERE for _ in types)
+    found = function.result(Call(function.name, tuple(types), tuple(sizes), spans, _NOWHERE, Shapes({})))
+    shape = (found.rows.evaluate({}), found.cols.evaluate({})) if found.sort is Sort.MATRIX else ()
+    text = function.numpy.format(*args, shape=shape)
+    return Code(text, shape, _ATOM if function.numpy_binding is None else _BINDINGS[function.numpy_binding])
 
 
 def _by_entries(function: Function, args: Sequence[Code], *, slope: bool) -> Code:
@@ -213,35 +238,10 @@ def _by_entries(function: Function, args: Sequence[Code], *, slope: bool) -> Cod
     return Code(template.format(args[0].text, *(arg.number.text for arg in args[1:])), args[0].shape)
 
 
-def _kron(a: Code, b: Code) -> Code:
-    return Code(f"np.kron({a.text}, {b.text})", (a.shape[0] * b.shape[0], a.shape[1] * b.shape[1]))
-
-
-def _vec(a: Code) -> Code:
-    return Code(f"vec({a.text})", (math.prod(a.shape), 1))
-
-
 def _diag(a: Code) -> Code:
     if a.shape[1] == 1:
         return Code(f"np.diagflat({a.text})", (a.shape[0], a.shape[0]))
     return Code(f"vec(np.diag({a.text}))", (a.shape[0], 1))
-
-
-def _filled(function: str) -> Callable[..., Code]:
-    def build(rows: int, cols: int = 1) -> Code:
-        return Code(f"np.{function}(({rows}, {cols}))", (rows, cols))
-
-    return build
-
-
-def _kronsum(a: Code, b: Code) -> Code:
-    left, right = f"np.kron({a.text}, np.eye({b.shape[0]}))", f"np.kron(np.eye({a.shape[0]}), {b.text})"
-    return Code(f"{left} + {right}", (a.shape[0] * b.shape[0], a.shape[1] * b.shape[1]), SUM)
-
-
-def _khatri_rao(a: Code, b: Code) -> Code:
-    left = f"np.repeat({a.text}, {b.shape[0]}, axis=0)"
-    return Code(f"{left} * np.tile({b.text}, ({a.shape[0]}, 1))", (a.shape[0] * b.shape[0], a.shape[1]), _PRODUCT)
 
 
 def _sides(part: Code) -> tuple[int, int]:
@@ -285,37 +285,13 @@ def _piece(name: str, matrix: Code, at: list[int]) -> Code:
     return Code(f"{matrix.at(_ATOM)}[{', '.join(slices)}]", tuple(sizes))
 
 
-def _commutation(rows: int, cols: int | None = None) -> Code:
-    cols = rows if cols is None else cols
-    return Code(f"commutation({rows}, {cols})", (rows * cols, rows * cols))
-
-
-_SOFTMAX = "(np.exp({0} - np.max({0}, axis=0)) / np.sum(np.exp({0} - np.max({0}, axis=0)), axis=0))"
-
-_SIZED: dict[str, Callable[..., Code]] = {
-    "I": lambda n: Code(f"np.eye({n})", (n, n)),
-    "zeros": _filled("zeros"),
-    "ones": _filled("ones"),
-    "commutation": _commutation,
-}
-"""Functions of sizes."""
-
 _SHAPED: dict[str, Callable[..., Code]] = {
-    "kron": _kron,
-    "hadamard": lambda a, b: Code(f"{a.at(_PRODUCT)} * {b.at(_SIGN)}", a.shape, _PRODUCT),
-    "dot": lambda a, b: Code(f"np.sum({a.at(_PRODUCT)} * {b.at(_SIGN)})", ()),
-    "vec": _vec,
-    "softmax": lambda a: Code(_SOFTMAX.format(a.text), a.shape),
-    "inv": lambda a: Code(f"np.linalg.inv({a.text})", a.shape),
     "diag": _diag,
-    "pinv": lambda a: Code(f"np.linalg.pinv({a.text})", a.shape[::-1]),
-    "sqrtm": lambda a: Code(f"sqrtm({a.text})", a.shape),
-    "kronsum": _kronsum,
-    "khatri_rao": _khatri_rao,
     "blockdiag": _block_diagonal,
     Sign.ROW: _row,
     Sign.STACK: _stack,
 }
+"""What no pattern says, since blocks, or a vector and a matrix, are not written alike."""
 
 
 HELPERS = {

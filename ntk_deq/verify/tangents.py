@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 
 from ntk_deq.language.calls import Parameter
 from ntk_deq.language.functions import FUNCTIONS, entrywise_of
 from ntk_deq.language.record import Degree, Kink, Length
 from ntk_deq.language.tree import Expr, Kind, Span
+from ntk_deq.language.written import formula_of, put
 from ntk_deq.verify.printer import SLOPE, TANGENT, UnwritableError
 
 Shape = tuple[int, ...]
@@ -80,7 +82,7 @@ def _of(name: str, *args: Expr) -> Expr:
     return Expr(Kind.CALL, _NOWHERE, args, name=name)
 
 
-def _number(value: int) -> Expr:
+def _number(value: int | Fraction) -> Expr:
     return Expr(Kind.NUMBER, _NOWHERE, value=Fraction(value))
 
 
@@ -154,17 +156,17 @@ _RULES: dict[Kind, Callable[[Expr, list[Expr | None], Callable[[Expr], Shape]], 
 
 
 def _call(expr: Expr, moved: list[Expr | None], shape: Callable[[Expr], Shape]) -> Expr | None:
-    degree = None if expr.name not in FUNCTIONS else FUNCTIONS[expr.name].degree
-    if degree is Degree.LINEAR:
+    record = FUNCTIONS[expr.name]
+    if record.degree is Degree.LINEAR:
         return _of(expr.name, *_filled(expr, moved, shape))
-    if degree is Degree.BILINEAR:
+    if record.degree is Degree.BILINEAR:
         return _bilinear(expr, moved, lambda left, right: _of(expr.name, left, right))
     argument, moving = expr.args[0], moved[0]
     facts = entrywise_of(expr.name)
-    written = FUNCTIONS[expr.name].defined(len(expr.args)) is not None
+    written = record.defined(len(expr.args)) is not None
     smooth = written or (facts is not None and facts.slope is not None)
-    length = FUNCTIONS[expr.name].length
-    outer = _entrywise if smooth else _length if length is not None else _OUTER.get(expr.name)
+    length = record.length
+    outer = _entrywise if smooth else _length if length is not None else _differential if record.differential else None
     alone = len(expr.args) == 1 or (written and all(part is None for part in moved[1:]))
     if outer is None or moving is None or not alone:
         raise UnwritableError(f"the derivative of `{expr.name}` is not written out")
@@ -200,7 +202,7 @@ def _length(expr: Expr, a: Expr, da: Expr, scalar: bool) -> Expr:
     return _node(Kind.DIVIDE, _of("sum", _of("hadamard", a, da)), expr)
 
 
-_OUTER: dict[str, Callable[[Expr, Expr, Expr, bool], Expr]] = {
-    "inv": lambda expr, a, da, scalar: _node(Kind.NEGATE, _times(_times(expr, da), expr)),
-    "det": lambda expr, a, da, scalar: _times(expr, _of("trace", _times(_of("inv", a), da))),
-}
+def _differential(expr: Expr, a: Expr, da: Expr, scalar: bool) -> Expr:
+    """What the record says of the change."""
+    formula = formula_of(FUNCTIONS[expr.name].differential or "")
+    return put(formula, {"Y": expr, "X": a, "D": da}, _number, lambda node, args: replace(node, args=tuple(args)))

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from ntk_deq.errors import ExpressionError
 from ntk_deq.language.notation.mathml import to_mathml
-from ntk_deq.language.parser import KEYWORDS, MAX_CHAIN, MAX_DEPTH, MAX_TEXT, parse
-from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.language.parser import KEYWORDS, MAX_DEPTH, MAX_TEXT, parse
+from ntk_deq.language.tree import MAX_CHAIN, Expr, Kind
 from ntk_deq.language.typing import infer
 
 

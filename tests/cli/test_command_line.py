@@ -336,7 +336,7 @@ class TestStartUp:
     PROBE = (
         "import sys\nfrom ntk_deq.cli.main import main\ntry:\n    code = main({words!r})\n"
         "except SystemExit as stop:\n    code = stop.code\n"
-        "heavy = set(sys.modules) & {{'torch', 'numpy', 'scipy', 'sympy', 'pydantic', 'lark'}}\n"
+        "heavy = set(sys.modules) & {{'torch', 'numpy', 'scipy', 'sympy', 'pydantic'}}\n"
         "print(code, sorted(heavy), file=sys.stderr)"
     )
 
@@ -353,10 +353,10 @@ class TestStartUp:
 
     def test_check_and_list_need_neither_torch_nor_numpy(self, folder):
         path = suite(folder, f"id: a, {BODIES['holds']}", f"id: b, {BODIES['vacuous']}")
-        assert self.heavy("check", path, folder=folder) == "0 ['lark', 'pydantic']"
-        assert self.heavy(path, "--list", folder=folder) == "0 ['lark', 'pydantic']"
+        assert self.heavy("check", path, folder=folder) == "0 ['pydantic']"
+        assert self.heavy(path, "--list", folder=folder) == "0 ['pydantic']"
         papers = Path(__file__).parent.parent.parent / "paper_claims.yaml"
-        assert self.heavy("check", papers, folder=folder) == "0 ['lark', 'pydantic']"
+        assert self.heavy("check", papers, folder=folder) == "0 ['pydantic']"
 
     def test_the_help_names_every_exit_code_and_flag(self, capsys):
         shown = call(capsys, "--help").out

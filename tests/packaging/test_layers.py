@@ -101,7 +101,7 @@ def test_the_maps_of_packages_name_what_is_there():
     for package in floors():
         text = ast.get_docstring(known[package]) or ""
         folder = ROOT.joinpath(*package.split(".")[1:])
-        named = re.findall(r"\b([a-z_/]+\.(?:py|lark))\b", text) if folder.is_dir() else []
+        named = re.findall(r"\b([a-z_/]+\.(?:py|yaml))\b", text) if folder.is_dir() else []
         missing = [name for name in named if not list(folder.rglob(name.rsplit("/", 1)[-1]))]
         assert missing == [], package
     assert "judge.py" in (ast.get_docstring(known["ntk_deq.verify"]) or "")

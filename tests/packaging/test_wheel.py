@@ -26,7 +26,7 @@ def test_contents(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     for needed in (
         "ntk_deq/py.typed",
-        "ntk_deq/language/grammar.lark",
+        "ntk_deq/language/models.yaml",
         "ntk_deq/report/templates/report.html",
         "ntk_deq/suite/paper_claims.yaml",
         "ntk_deq/suite/checks/implicit_relu.yaml",

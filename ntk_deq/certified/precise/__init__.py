@@ -10,13 +10,11 @@ the symmetric part bounds real parts, and norms and traces of high powers bound 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import flint
 from flint import acb_mat, arb, arb_mat, fmpq, fmpq_mat
 
 from ntk_deq.certified.dense import require_square
-from ntk_deq.certified.functions import absolute_value, maximum, minimum, square_root
+from ntk_deq.certified.functions import absolute_value, maximum, meet, minimum, square_root
 from ntk_deq.certified.inversion import UNCERTAIN_RANK, balance, rational_pinv
 from ntk_deq.certified.norms import dyadic
 from ntk_deq.certified.precise import arithmetic, spectra
@@ -83,40 +81,23 @@ _TRUSTED = 2.0**-20  # wider bounds than this, relative to the matrix's size, ar
 _SQUARINGS = 40  # norm(A^k)^(1/k) for k = 2^40 is within 1e-11 of the spectral radius, and costs 40 products
 
 
-@dataclass(frozen=True)
-class Parts:
-    """Intervals that hold a real function of the eigenvalues (real part or modulus), disc by disc.
+def _largest(a: PreciseMatrix, *, modulus: bool) -> arb:
+    """Return the largest real part or modulus of an eigenvalue; no information where eigenvectors cannot be inverted.
 
-    Attributes:
-        lows, highs: Exact ends of each disc's interval.
-        components: Groups of discs; each holds as many eigenvalues as it has discs.
+    It is at most the highest end of a disc, and each component holds an eigenvalue that is no lower than its lowest.
     """
-
-    lows: list[arb]
-    highs: list[arb]
-    components: list[list[int]]
-
-    def largest(self) -> arb:
-        """Return the largest value: at most the highest end, and each component holds one that is no lower than it."""
-        high = maximum(*self.highs)
-        low = maximum(*(minimum(*(self.lows[i] for i in group)) for group in self.components))
-        return from_bounds(low, high)
-
-
-def _parts(a: PreciseMatrix, *, modulus: bool) -> Parts | None:
-    """Return where real parts or moduli of the eigenvalues lie; None where eigenvectors cannot be inverted."""
     half = PreciseMatrix(mirrored(middle(symmetric_part(a))))
     apart = size_up(subtract(a, half))
     if apart <= size_up(a) * dyadic(1, -flint.ctx.prec // 2):
         values, error = symmetric_values(half.entries)
         if not error.is_finite():
-            return None
+            return nan()
         discs = [(value, value, error + apart) for value in values]
         distances = [[absolute_value(x - y) for y in values] for x in values]
     else:
         found = _similar(a)
         if found is None:
-            return None
+            return nan()
         order = a.shape[0]
         rows = found.tolist()
         discs = [
@@ -126,10 +107,11 @@ def _parts(a: PreciseMatrix, *, modulus: bool) -> Parts | None:
         distances = [[abs(rows[i][i] - rows[j][j]) for j in range(order)] for i in range(order)]
     reach = [radius.upper() for _, _, radius in discs]
     middles = [absolute_value(size) if modulus else real for real, size, _ in discs]
-    ends = [(value - radius, value + radius) for value, radius in zip(middles, reach, strict=True)]
+    highs = [(value + radius).upper() for value, radius in zip(middles, reach, strict=True)]
+    lows = [(value - radius).lower() for value, radius in zip(middles, reach, strict=True)]
+    lows = [maximum(low, arb(0)) for low in lows] if modulus else lows
     groups = connected(len(discs), lambda i, j: not distances[i][j] > reach[i] + reach[j])
-    lows = [maximum(low.lower(), arb(0)) if modulus else low.lower() for low, _ in ends]
-    return Parts(lows, [high.upper() for _, high in ends], groups)
+    return from_bounds(maximum(*(minimum(*(lows[i] for i in group)) for group in groups)), maximum(*highs))
 
 
 def _similar(a: PreciseMatrix) -> acb_mat | None:
@@ -143,17 +125,8 @@ def _similar(a: PreciseMatrix) -> acb_mat | None:
     return found if all(entry.is_finite() for entry in found.entries()) else None
 
 
-def _wide(value: arb | None, a: PreciseMatrix) -> bool:
-    return value is None or not value.is_finite() or bool(value.rad() > size_up(a) * _TRUSTED)
-
-
-def _both(first: arb | None, second: arb) -> arb:
-    """Return the intersection of two balls that both hold one number."""
-    if first is None or not first.is_finite():
-        return second
-    if not second.is_finite():
-        return first
-    return from_bounds(maximum(first.lower(), second.lower()), minimum(first.upper(), second.upper()))
+def _wide(value: arb, a: PreciseMatrix) -> bool:
+    return not value.is_finite() or bool(value.rad() > size_up(a) * _TRUSTED)
 
 
 def lambda_max(a: PreciseMatrix, *, symmetric: bool = False) -> arb:
@@ -170,12 +143,11 @@ def lambda_max(a: PreciseMatrix, *, symmetric: bool = False) -> arb:
     if symmetric or (a.is_exact and a.rows() == a.entries.transpose().tolist()):
         return eigenvalues_symmetric(a)[-1]
     with guarded(2, 64):
-        parts = _parts(a, modulus=False)
-        value = parts.largest() if parts is not None else None
+        value = _largest(a, modulus=False)
         if _wide(value, a):  # real parts lie between the extreme eigenvalues of the symmetric part
             values = eigenvalues_symmetric(symmetric_part(a))
-            value = _both(value, from_bounds(values[0].lower(), values[-1].upper()))
-    return value if value is not None else nan()
+            value = meet(value, from_bounds(values[0].lower(), values[-1].upper()))
+    return value
 
 
 def lambda_min(a: PreciseMatrix, *, symmetric: bool = False) -> arb:
@@ -249,9 +221,8 @@ def rho(a: PreciseMatrix) -> arb:
     if a.is_exact and is_triangular(a):
         return maximum(*map(absolute_value, a.flat[:: order + 1]))
     with guarded(2, 64):
-        parts = _parts(a, modulus=True)
-        value = parts.largest() if parts is not None else None
-        return _both(value, _from_powers(a)) if value is None or _wide(value, a) else value
+        value = _largest(a, modulus=True)
+        return meet(value, _from_powers(a)) if _wide(value, a) else value
 
 
 _SHIFTS = (-2, -8, -32)  # by how much of its lowest eigenvalue a root is moved where that may be negative

@@ -20,7 +20,7 @@ from flint import arb, arb_mat, fmpz_mat
 
 from ntk_deq.certified.dense import require_square
 from ntk_deq.certified.functions import absolute_value, square_root
-from ntk_deq.certified.norms import dyadic
+from ntk_deq.certified.norms import dyadic, nonnegative
 from ntk_deq.certified.precise.arithmetic import frobenius, size_up
 from ntk_deq.certified.precise.matrix import PreciseMatrix, guarded, whole_matrix
 from ntk_deq.certified.scalar import from_bounds, nan
@@ -220,11 +220,6 @@ def widened(value: arb, radius: arb) -> arb:
     return value if radius == 0 else value + arb(0, radius)
 
 
-def nonnegative(value: arb) -> arb:
-    """Return a ball of a quantity that cannot be negative, cut at zero."""
-    return value if not value.is_finite() or value >= 0 else from_bounds(0.0, value.upper())
-
-
 def mirrored(a: PreciseMatrix) -> arb_mat:
     """Return a matrix whose truth is symmetric with the entries below the diagonal also above it."""
     rows = a.rows()
@@ -294,7 +289,7 @@ def _centre_values(a: PreciseMatrix) -> list[arb]:
         if not error.is_finite():
             return [from_bounds(0.0, frobenius(a))] * count
         squares = _recognised(gram, [widened(value, error.upper()) for value in values])
-        return [nonnegative(square_root(value)) for value in reversed(squares)]
+        return [nonnegative(square_root(value), 0.0) for value in reversed(squares)]
 
 
 def singular_values(a: PreciseMatrix) -> tuple[arb, ...]:
@@ -321,7 +316,7 @@ def singular_values(a: PreciseMatrix) -> tuple[arb, ...]:
     if rank is not None:
         values = values[:rank] + [arb(0)] * (count - rank)
     radius = spread(a)
-    return tuple(nonnegative(widened(value, radius)) for value in values)
+    return tuple(nonnegative(widened(value, radius), 0.0) for value in values)
 
 
 def sigma_max(a: PreciseMatrix) -> arb:

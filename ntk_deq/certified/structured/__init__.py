@@ -3,18 +3,19 @@
 `vec` stacks columns, so entry (n, j) of an N x m matrix is at n + N j, and kron(A', I(N)) is one block A' for each n.
 """
 
-from ntk_deq.certified.structured import arithmetic, functionals, products, spectra
+from ntk_deq.certified.structured import arithmetic, products, spectra
 from ntk_deq.certified.structured.blocks import (
+    LAZY_ENTRIES,
     MAX_ENTRIES,
     Blocks,
     Diagonal,
     MatrixBall,
     Structured,
     densified,
+    lazy_above,
     require_room,
 )
-from ntk_deq.certified.structured.functionals import LAZY_ENTRIES, diag, identity, kron, lazy_above
-from ntk_deq.certified.structured.products import Chain, Kronecker
+from ntk_deq.certified.structured.products import Chain, Kronecker, diag, identity, kron
 
 __all__ = [
     "LAZY_ENTRIES",
@@ -28,7 +29,6 @@ __all__ = [
     "arithmetic",
     "densified",
     "diag",
-    "functionals",
     "identity",
     "kron",
     "lazy_above",

@@ -1,4 +1,4 @@
-"""Sums, multiples, products and inverses of structured matrices.
+"""Sums, multiples, products and inverses of structured matrices; norms, sums, extreme entries and determinants.
 
 Products go by structure where there is a rule and are kept as factors where there is none; inverses go block by block,
 an approximate inverse proving each block invertible.
@@ -11,14 +11,32 @@ from functools import reduce
 import torch
 from flint import arb
 
-from ntk_deq.certified import arithmetic, inversion, rounding
+from ntk_deq.certified import arithmetic, inversion, norms, rounding
 from ntk_deq.certified.arithmetic import enclose
 from ntk_deq.certified.dense import Ball, no_information, require_alike, require_one_form, require_square
 from ntk_deq.certified.exactness import LOWEST
+from ntk_deq.certified.functions import maximum, minimum, multiply, power, square_root
 from ntk_deq.certified.rounding import TINY, add_up, divide_up, fro_up, multiply_up, subtract_down
-from ntk_deq.certified.structured.blocks import MAX_ENTRIES, Blocks, Diagonal, MatrixBall, Structured, densified
-from ntk_deq.certified.structured.functionals import as_factors, diag, is_identity, kron_of
-from ntk_deq.certified.structured.products import Chain, Kronecker, apply, apply_right, single
+from ntk_deq.certified.scalar import exact, with_radius
+from ntk_deq.certified.structured.blocks import (
+    MAX_ENTRIES,
+    Blocks,
+    Diagonal,
+    MatrixBall,
+    Structured,
+    densified,
+    is_identity,
+)
+from ntk_deq.certified.structured.products import (
+    Chain,
+    Kronecker,
+    apply,
+    apply_right,
+    as_factors,
+    diag,
+    kron_of,
+    single,
+)
 from ntk_deq.certified.structured.stack import (
     UNPROVED,
     Stack,
@@ -38,8 +56,6 @@ def add(a: MatrixBall, b: MatrixBall) -> MatrixBall:
         LimitError: The sum is dense and does not fit.
 
     Example:
-        >>> import torch
-        >>> from ntk_deq.certified.dense import Ball
         >>> one = Diagonal(Ball(torch.ones(3, 1)))
         >>> add(one, one)
         Diagonal(3 x 3, float32, radius=0)
@@ -73,8 +89,6 @@ def negate(a: MatrixBall) -> MatrixBall:
     """Return -a, without any error.
 
     Example:
-        >>> import torch
-        >>> from ntk_deq.certified.dense import Ball
         >>> negate(Diagonal(Ball(torch.ones(3, 1)))).is_exact
         True
     """
@@ -89,8 +103,6 @@ def subtract(a: MatrixBall, b: MatrixBall) -> MatrixBall:
         LimitError: The difference is dense and does not fit.
 
     Example:
-        >>> import torch
-        >>> from ntk_deq.certified.dense import Ball
         >>> one = Diagonal(Ball(torch.ones(3, 1)))
         >>> subtract(one, one).fro
         0.0
@@ -116,7 +128,6 @@ def matmul(a: MatrixBall, b: MatrixBall) -> MatrixBall:
         LimitError: A dense product does not fit.
 
     Example:
-        >>> import torch
         >>> half = Diagonal(Ball(torch.full((3, 1), 0.5)))
         >>> matmul(half, half)
         Diagonal(3 x 3, float32, radius=0)
@@ -198,7 +209,6 @@ def hadamard(a: MatrixBall, b: MatrixBall) -> MatrixBall:
         LimitError: It would be dense and does not fit.
 
     Example:
-        >>> import torch
         >>> hadamard(Diagonal(Ball(torch.ones(3, 1))), Ball(torch.ones(3, 3)))
         Diagonal(3 x 3, float32, radius=0)
     """
@@ -277,3 +287,158 @@ def solve(a: MatrixBall, b: MatrixBall) -> MatrixBall:
         return inversion.solve(a, b)
     require_square("solve", a)
     return matmul(inverse(a), b)
+
+
+def _beside(a: Blocks) -> Ball:
+    """Return the stored blocks beside one another, with the largest radius of one block."""
+    wide = a.stack.centre.permute(1, 0, 2).reshape(a.block_shape[0], -1)
+    return Ball(wide, a.largest_radius, a.reason)
+
+
+def _stored(a: Blocks) -> Ball:
+    """Return the stored blocks or their transposes below one another, with the radius of all stored blocks together."""
+    blocks = a.stack.centre if a.stack.centre.is_contiguous() else a.stack.centre.mT  # an inverse stands in columns
+    tall = blocks.reshape(-1, blocks.shape[2])
+    return Ball(tall, float(a.stack.radii) if a.is_shared else a.radius, a.reason)
+
+
+def _copies(a: Blocks) -> arb:
+    """Return how often each stored block occurs."""
+    return exact(a.count if a.is_shared else 1)
+
+
+def frobenius(a: MatrixBall) -> arb:
+    """Return the Frobenius norm.
+
+    Example:
+        >>> frobenius(Diagonal(Ball(torch.ones(4, 1)))) == 2
+        True
+    """
+    match a:
+        case Diagonal():
+            return norms.frobenius(a.column)
+        case Blocks():
+            return multiply(square_root(_copies(a)), norms.frobenius(_stored(a)))
+        case Kronecker():
+            return multiply(frobenius(a.left), frobenius(a.right))
+    return norms.frobenius(densified(a))
+
+
+def norm1(a: MatrixBall) -> arb:
+    """Return the one-norm, the largest absolute column sum.
+
+    Example:
+        >>> norm1(Diagonal(Ball(torch.full((4, 1), -3.0)))) == 3
+        True
+    """
+    match a:
+        case Diagonal():
+            return norms.norminf(a.column)
+        case Blocks():
+            return norms.norm1(_beside(a))
+        case Kronecker():
+            return multiply(norm1(a.left), norm1(a.right))
+    return norms.norm1(densified(a))
+
+
+def norminf(a: MatrixBall) -> arb:
+    """Return the infinity-norm, the largest absolute row sum.
+
+    Example:
+        >>> norminf(Diagonal(Ball(torch.full((4, 1), -3.0)))) == 3
+        True
+    """
+    return norm1(a.transposed()) if isinstance(a, Blocks | Kronecker | Diagonal) else norms.norminf(densified(a))
+
+
+def entry_max(a: MatrixBall) -> arb:
+    """Return the largest entry, the zeros of the structure included.
+
+    Example:
+        >>> entry_max(Diagonal(Ball(-torch.ones(4, 1)))) == 0
+        True
+    """
+    match a:
+        case Diagonal():
+            largest = norms.entry_max(a.column)
+            return maximum(largest, arb(0)) if a.shape[0] > 1 else largest
+        case Blocks():
+            return maximum(norms.entry_max(_beside(a)), arb(0))
+        case Kronecker():
+            ends = [(entry_min(side), entry_max(side)) for side in (a.left, a.right)]
+            return maximum(*(multiply(x, y) for x in ends[0] for y in ends[1]))
+    return norms.entry_max(densified(a))
+
+
+def entry_min(a: MatrixBall) -> arb:
+    """Return the smallest entry, the zeros of the structure included.
+
+    Example:
+        >>> entry_min(Diagonal(Ball(torch.ones(4, 1)))) == 0
+        True
+    """
+    match a:
+        case Diagonal() | Blocks():
+            return -entry_max(a.multiplied(arb(-1)))
+        case Kronecker():
+            ends = [(entry_min(side), entry_max(side)) for side in (a.left, a.right)]
+            return minimum(*(multiply(x, y) for x in ends[0] for y in ends[1]))
+    return norms.entry_min(densified(a))
+
+
+def entry_sum(a: MatrixBall) -> arb:
+    """Return the sum of the entries.
+
+    Example:
+        >>> entry_sum(Diagonal(Ball(torch.ones(4, 1)))) == 4
+        True
+    """
+    match a:
+        case Diagonal():
+            return norms.entry_sum(a.column)
+        case Blocks():
+            return _copies(a) * norms.entry_sum(_stored(a))
+        case Kronecker():
+            return entry_sum(a.left) * entry_sum(a.right)
+    return norms.entry_sum(densified(a))
+
+
+def trace(a: MatrixBall) -> arb:
+    """Return the sum of the diagonal.
+
+    Raises:
+        ArgumentError: The matrix is not square.
+
+    Example:
+        >>> trace(Diagonal(Ball(torch.ones(4, 1)))) == 4
+        True
+    """
+    require_square("trace", a)
+    if isinstance(a, Kronecker) and a.factors_are_square:
+        return trace(a.left) * trace(a.right)
+    return norms.entry_sum(densified(diag(a))) if isinstance(a, Diagonal | Blocks) else norms.trace(densified(a))
+
+
+def determinant(a: MatrixBall) -> arb:
+    """Return the determinant: the product over blocks or factors.
+
+    Raises:
+        ArgumentError: The matrix is not square.
+
+    Example:
+        >>> determinant(Diagonal(Ball(torch.full((4, 1), 2.0)))) == 16
+        True
+    """
+    require_square("determinant", a)
+    match a:
+        case Diagonal():
+            values = norms.entries(a.column.work)
+            return reduce(multiply, (with_radius(value, a.radius) for value in values), arb(1))
+        case Blocks() if a.is_shared:
+            return power(norms.determinant(a.stack.ball(0)), a.count)
+        case Blocks():
+            return reduce(multiply, (norms.determinant(a.stack.ball(i)) for i in range(a.count)), arb(1))
+        case Kronecker() if a.factors_are_square:
+            orders = a.left.shape[0], a.right.shape[0]
+            return multiply(power(determinant(a.left), orders[1]), power(determinant(a.right), orders[0]))
+    return norms.determinant(densified(a))

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -26,6 +28,41 @@ from ntk_deq.errors import LimitError
 
 MAX_ENTRIES = 2**27
 """Most entries of a matrix that is formed: one gibibyte of float64."""
+
+
+LAZY_ENTRIES = 2**12
+"""Matrices of at most so many entries are formed: that costs little, and dense functions have more exact cases."""
+
+_lazy: ContextVar[int] = ContextVar("lazy", default=LAZY_ENTRIES)
+
+
+@contextmanager
+def lazy_above(entries: int) -> Iterator[None]:
+    """Let structure be kept in matrices of more than so many entries, instead of `LAZY_ENTRIES`.
+
+    Args:
+        entries: Number >= 0.
+
+    Example:
+        >>> with lazy_above(0):
+        ...     is_formed(3, 3)
+        False
+    """
+    token = _lazy.set(entries)
+    try:
+        yield
+    finally:
+        _lazy.reset(token)
+
+
+def is_formed(rows: int, cols: int) -> bool:
+    """Return whether a matrix is formed: it is small, or a single row or column.
+
+    Example:
+        >>> is_formed(10, 10), is_formed(1000, 1000)
+        (True, False)
+    """
+    return rows * cols <= _lazy.get() or 1 in (rows, cols)
 
 
 def require_room(rows: int, cols: int, what: str) -> None:
@@ -228,6 +265,21 @@ def identity_matrix(n: int, dtype: torch.dtype, device: torch.device | str | Non
         True
     """
     return Diagonal(Ball(torch.ones(n, 1, dtype=dtype, device=device)))
+
+
+def is_identity(a: MatrixBall) -> bool:
+    """Return whether the truth is an identity for certain.
+
+    Example:
+        >>> is_identity(Ball(torch.eye(2))), is_identity(Ball(torch.ones(2, 2)))
+        (True, False)
+    """
+    if isinstance(a, Diagonal):
+        return a.is_identity
+    if not isinstance(a, Ball) or not a.is_exact or a.shape[0] != a.shape[1]:
+        return False
+    one = torch.eye(a.shape[0], dtype=a.dtype, device=a.device)
+    return bool((a.centre[0] == one[0]).all()) and torch.equal(a.centre, one)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

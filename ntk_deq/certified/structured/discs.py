@@ -17,8 +17,10 @@ from torch import Tensor
 from ntk_deq.certified import rounding
 from ntk_deq.certified.arithmetic import matmul, subtract
 from ntk_deq.certified.dense import Ball
-from ntk_deq.certified.eigenvalues import NEARLY_SYMMETRIC, TRUSTED, Discs, eigenvalue_discs, eigenvectors
+from ntk_deq.certified.eigenvalues import NEARLY_SYMMETRIC, TRUSTED, Discs, eigenvalue_discs, eigenvectors, real_form
 from ntk_deq.certified.rounding import (
+    SAFE_HIGH,
+    SAFE_LOW,
     TINY,
     add_up,
     divide_up,
@@ -111,7 +113,7 @@ def _basis(work: Tensor, idle: Tensor, value: float) -> _Basis | None:
     inverse, info = torch.linalg.inv_ex(vectors)
     if int(info) != 0 or not bool(torch.isfinite(inverse).all()):
         return None
-    halves, turned = _stacked(vectors), _embedded(inverse)
+    halves, turned = _stacked(vectors), real_form(inverse)
     one = torch.zeros_like(halves)
     one[: len(values)].diagonal().fill_(1.0)
     own = subtract(matmul(Ball(turned), Ball(halves)), Ball(one))
@@ -125,11 +127,6 @@ def _basis(work: Tensor, idle: Tensor, value: float) -> _Basis | None:
 def _stacked(matrix: Tensor) -> Tensor:
     """Return [Re; Im], which has the Frobenius norm of the complex matrix."""
     return torch.cat([matrix.real, matrix.imag])
-
-
-def _embedded(matrix: Tensor) -> Tensor:
-    """Return [[Re, -Im], [Im, Re]], which times [Re; Im] of another is [Re; Im] of the product."""
-    return torch.cat([torch.cat([matrix.real, -matrix.imag], dim=1), torch.cat([matrix.imag, matrix.real], dim=1)])
 
 
 def _size(matrix: Tensor) -> float:
@@ -190,9 +187,6 @@ def _widened(own: _Basis, values: Tensor, work: Tensor, idle: Tensor, value: flo
 
 
 Bounds = Float[Tensor, " k"]
-
-_SAFE_LOW, _SAFE_HIGH = math.ldexp(1.0, -480), math.ldexp(1.0, 480)
-# Between these, squares neither overflow nor lose more to underflow than the bound adds.
 
 
 def _up(rounded: Tensor, zero: Tensor) -> Tensor:
@@ -304,7 +298,7 @@ def fro_each(stack: Float[Tensor, "k p q"]) -> Bounds:
     work = stack.double()
     rounded = torch.linalg.vector_norm(work, dim=(1, 2))
     low, high = (float(end) for end in rounded.aminmax())
-    if _SAFE_LOW < low and high < _SAFE_HIGH:
+    if SAFE_LOW < low and high < SAFE_HIGH:
         return _norms(rounded, work)
     sizes = largest_each(work)
     largest = largest_entry(sizes)

@@ -1,4 +1,4 @@
-"""Products of structured matrices: Kronecker products, those that come out dense, and those kept as their factors.
+"""Where structure comes from: Kronecker products, diagonal matrices, identities; products dense and kept as factors.
 
 A Kronecker product here is one of two matrices neither of which is an identity. A chain keeps its factors until
 someone asks for more than a product with them.
@@ -15,12 +15,23 @@ from torch import Tensor
 
 from ntk_deq.certified import arithmetic, dense
 from ntk_deq.certified.arithmetic import enclose, product_radius
-from ntk_deq.certified.dense import Ball
+from ntk_deq.certified.dense import Ball, require_alike
 from ntk_deq.certified.exactness import entry_products_are_exact, may_be_exact
 from ntk_deq.certified.rounding import add_up, fro_up, multiply_up
-from ntk_deq.certified.structured.blocks import Blocks, Diagonal, MatrixBall, Structured, densified, require_room
+from ntk_deq.certified.structured.blocks import (
+    Blocks,
+    Diagonal,
+    MatrixBall,
+    Structured,
+    densified,
+    identity_matrix,
+    is_formed,
+    is_identity,
+    require_room,
+)
 from ntk_deq.certified.structured.discs import add_each, multiply_each
 from ntk_deq.certified.structured.stack import Stack, exact_stack, matmul_rounding, multiply_entries, once_rounded
+from ntk_deq.errors import ArgumentError
 
 
 def transpose(a: MatrixBall) -> MatrixBall:
@@ -122,6 +133,132 @@ def single(a: Ball) -> Stack:
     return Stack(a.centre[None], a.work.new_tensor([a.radius]), a.reason)
 
 
+def _kron_with_identity(left: MatrixBall, right: MatrixBall) -> MatrixBall | None:
+    """Return the Kronecker product where a factor is an identity, or None where no simple structure comes of it."""
+    interleaved = is_identity(right)
+    if not interleaved and not is_identity(left):
+        return None
+    one, other = (right, left) if interleaved else (left, right)
+    count = one.shape[0]
+    if count == 1:
+        return other
+    if is_identity(other):
+        return identity_matrix(count * other.shape[0], left.dtype, left.device)
+    if isinstance(other, Ball):
+        return Blocks(single(other), count, interleaved)
+    if isinstance(other, Diagonal):
+        ones = Ball(torch.ones(count, 1, dtype=left.dtype, device=left.device))
+        pair = (other.column, ones) if interleaved else (ones, other.column)
+        return Diagonal(arithmetic.kron(*pair))
+    return None
+
+
+def kron_of(left: MatrixBall, right: MatrixBall) -> MatrixBall:
+    """Return the Kronecker product with the simplest structure that it has; dense only where a factor is the number 1.
+
+    Example:
+        >>> kron_of(Ball(torch.eye(2)), Ball(torch.ones(3, 4)))
+        Blocks(6 x 8, float32, radius=0)
+    """
+    simple = _kron_with_identity(left, right)
+    if simple is not None:
+        return simple
+    if isinstance(left, Diagonal) and isinstance(right, Diagonal):
+        return Diagonal(arithmetic.kron(left.column, right.column))
+    return Kronecker(left, right)
+
+
+def as_factors(a: MatrixBall) -> tuple[MatrixBall, MatrixBall] | None:
+    """Return a and b of a matrix that is known as a (x) b, or None.
+
+    Example:
+        >>> [part.shape for part in as_factors(kron_of(Ball(torch.eye(2)), Ball(torch.ones(3, 4))))]
+        [(2, 2), (3, 4)]
+    """
+    if isinstance(a, Kronecker):
+        return a.left, a.right
+    if isinstance(a, Blocks) and a.is_shared:
+        one, block = identity_matrix(a.count, a.dtype, a.device), a.stack.ball(0)
+        return (block, one) if a.interleaved else (one, block)
+    return None
+
+
+def kron(a: MatrixBall, b: MatrixBall) -> MatrixBall:
+    """Return the Kronecker product: block (i, j) is a[i, j] b; formed where it is small.
+
+    Args:
+        a: rows x cols.
+        b: p x q.
+
+    Returns:
+        The ball, rows p x cols q; exact where both are and no product was rounded.
+
+    Raises:
+        ArgumentError: Element types or devices differ.
+
+    Example:
+        >>> kron(Ball(torch.eye(2)), Ball(torch.full((1, 2), 0.1)))
+        Ball(2 x 4, float32, radius=0)
+        >>> kron(Ball(torch.eye(200)), Ball(torch.full((1, 2), 0.1)))
+        Blocks(200 x 400, float32, radius=0)
+    """
+    require_alike("kron", a, b)
+    rows, cols = a.shape[0] * b.shape[0], a.shape[1] * b.shape[1]
+    if not is_formed(rows, cols):
+        return kron_of(a, b)
+    require_room(rows, cols, "A Kronecker product")
+    return arithmetic.kron(densified(a), densified(b))
+
+
+def diag(a: MatrixBall) -> MatrixBall:
+    """Return the diagonal matrix of a column, or the diagonal of a square matrix as a column.
+
+    Raises:
+        ArgumentError: Neither one column nor square.
+
+    Example:
+        >>> diag(Ball(torch.ones(3, 1))).shape, diag(Ball(torch.ones(100, 1)))
+        ((3, 3), Diagonal(100 x 100, float32, radius=0))
+    """
+    rows, cols = a.shape
+    if cols == 1:
+        column = densified(a)
+        return dense.diag(column) if is_formed(rows, rows) else Diagonal(column)
+    if rows != cols:
+        raise ArgumentError(f"`a` of diag must be one column or a square matrix. Got {rows} x {cols}.")
+    match a:
+        case Diagonal():
+            return a.column
+        case Blocks() if a.block_shape[0] == a.block_shape[1]:
+            entries = a.each.centre.diagonal(dim1=1, dim2=2)[:, :, None]
+            return Ball(a.joined(entries), a.radius, a.reason)
+        case Kronecker() if a.factors_are_square:
+            return arithmetic.kron(densified(_diag_column(a.left)), densified(_diag_column(a.right)))
+    return dense.diag(densified(a))
+
+
+def _diag_column(a: MatrixBall) -> MatrixBall:
+    """Return the diagonal of a square matrix as a column; a 1 x 1 matrix is its own."""
+    return a if a.shape == (1, 1) else diag(a)
+
+
+def identity(n: int, *, dtype: torch.dtype = torch.float64, device: torch.device | str | None = None) -> MatrixBall:
+    """Return the identity of order n; formed where it is small.
+
+    Raises:
+        ArgumentError: n < 1.
+        LimitError: Its diagonal does not fit.
+
+    Example:
+        >>> identity(2), identity(1000)
+        (Ball(2 x 2, float64, radius=0), Diagonal(1000 x 1000, float64, radius=0))
+    """
+    if n < 1 or is_formed(n, n):
+        return dense.identity(n, dtype=dtype, device=device)
+    require_room(n, 1, "A diagonal")
+    return identity_matrix(n, dtype, device)
+
+
 def apply(a: MatrixBall, x: Ball) -> Ball:
     """Return the dense product a x, by the structure of a.
 
@@ -175,16 +312,12 @@ def _apply_kronecker(a: Kronecker, x: Ball) -> Ball:
     """Apply the slow factor to the slow row index, then the fast one to the fast: (A (x) B) vec X = vec(B X A')."""
     (rows, cols), (fast_rows, fast_cols), width = a.left.shape, a.right.shape, x.shape[1]
     wide = _rearranged(x, x.centre.reshape(cols, fast_cols * width))
-    moved = _product(a.left, wide)
+    moved = apply(a.left, wide)
     turned = moved.centre.reshape(rows, fast_cols, width).permute(1, 0, 2).reshape(fast_cols, rows * width)
-    done = _product(a.right, _rearranged(moved, turned))
+    done = apply(a.right, _rearranged(moved, turned))
     return _rearranged(
         done, done.centre.reshape(fast_rows, rows, width).permute(1, 0, 2).reshape(rows * fast_rows, width)
     )
-
-
-def _product(a: MatrixBall, x: Ball) -> Ball:
-    return apply(a, x) if isinstance(a, Structured) else arithmetic.matmul(a, x)
 
 
 def crossed(a: Structured, b: Structured) -> Ball | None:
@@ -218,7 +351,8 @@ def crossed(a: Structured, b: Structured) -> Ball | None:
     usable = a.is_finite and b.is_finite and may_be_exact(a.stack.work, b.stack.work)
     if not (usable and entry_products_are_exact(a.stack.grain, b.stack.grain)):
         errors.append(float(once_rounded(product[None])))
-    return enclose(product, add_up(*errors), _sample_ball(a), a.reason or b.reason)
+    like = Ball(torch.zeros(1, 1, dtype=a.dtype, device=a.device))
+    return enclose(product, add_up(*errors), like, a.reason or b.reason)
 
 
 def _inherited(a: Blocks, b: Blocks) -> float:
@@ -226,11 +360,6 @@ def _inherited(a: Blocks, b: Blocks) -> float:
     if b.is_shared:
         return multiply_up(float(a.stack.fro.amax()), float(b.stack.radii))
     return multiply_up(a.norm2, b.radius)
-
-
-def _sample_ball(a: Structured) -> Ball:
-    """Return a small ball of the element type of `a`."""
-    return Ball(torch.zeros(1, 1, dtype=a.dtype, device=a.device))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

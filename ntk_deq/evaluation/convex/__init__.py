@@ -10,8 +10,7 @@ certificate.py   from a point to its distance from the minimiser: subgradients o
 recession.py     how a function grows along a ray: why it has no minimum
 scalars.py       the least value of a function of one number, convex or not, by branch and bound
 operators.py     what an environment is handed: the value of an operator, or why there is none
-moved.py         how a minimiser moves with what it depends on
-newton.py        Newton's method with corners held, for points.py's conditions
+newton.py        Newton's method with corners held, for points.py's conditions; how a minimiser moves
 proximal.py      proximal maps, envelopes and conjugates from Python
 """
 
@@ -22,7 +21,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 
-from flint import arb, fmpq, fmpq_mat
+from flint import arb, fmpq_mat
 
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.tree import BOUND, INDICATOR, Expr, Kind, Sign, Span
@@ -31,7 +30,7 @@ from ntk_deq.language.types import ONE, SCALAR, Sort, Type
 WEIGHTS = (2**8, 2**16, 2**26)
 """Of the penalty, one after the other; it must be larger than any multiplier."""
 
-_SET_HERE = Span(0, 0)
+_HERE = Span(0, 0)
 
 
 @lru_cache(maxsize=1024)
@@ -61,7 +60,7 @@ def taken_apart(body: Expr) -> tuple[Expr | None, tuple[Expr, ...], str]:
         elif has_indicator(part):
             return body, (), "an indicator must be a term of a sum"
         else:
-            plain = part if plain is None else replace(_set_made(Kind.ADD, plain, part), type=SCALAR)
+            plain = part if plain is None else replace(_made(Kind.ADD, plain, part), type=SCALAR)
     return plain, tuple(links), ""
 
 
@@ -95,26 +94,25 @@ def excess(link: Expr) -> Expr:
     small, large = link.args if link.operators[0] != ">=" else link.args[::-1]
     wide = [side for side in (small, large) if side.type is not None and side.type.sort is Sort.MATRIX]
     if len(wide) != 1:
-        return replace(_set_made(Kind.SUBTRACT, small, large), type=small.type if wide else SCALAR)
+        return replace(_made(Kind.SUBTRACT, small, large), type=small.type if wide else SCALAR)
     if wide[0] is small:
-        call = _set_made(Kind.CALL, small, _set_made(Kind.NEGATE, large), name="shift")
+        call = _made(Kind.CALL, small, _made(Kind.NEGATE, large), name="shift")
     else:
-        call = _set_made(Kind.CALL, replace(_set_made(Kind.NEGATE, large), type=large.type), small, name="shift")
+        call = _made(Kind.CALL, replace(_made(Kind.NEGATE, large), type=large.type), small, name="shift")
     return replace(call, type=wide[0].type)
 
 
 def penalised(plain: Expr | None, links: Sequence[Expr], weight: int) -> Expr:
     """Return F plus a weight times what misses the set."""
-    total = Expr(Kind.NUMBER, _SET_HERE, value=Fraction(0), type=SCALAR) if plain is None else plain
-    number = Expr(Kind.NUMBER, _SET_HERE, value=Fraction(weight), type=SCALAR)
+    total, number = plain or _number(0), _number(weight)
     for link in links:
         by = excess(link)
-        corner = replace(_set_made(Kind.CALL, by, name="abs" if link.operators[0] == "==" else "relu"), type=by.type)
+        corner = replace(_made(Kind.CALL, by, name="abs" if link.operators[0] == "==" else "relu"), type=by.type)
         matrix = by.type is not None and by.type.sort is Sort.MATRIX
-        total = _set_made(
+        total = _made(
             Kind.ADD,
             total,
-            _set_made(Kind.MULTIPLY, number, _set_made(Kind.CALL, corner, name="sum") if matrix else corner),
+            _made(Kind.MULTIPLY, number, _made(Kind.CALL, corner, name="sum") if matrix else corner),
         )
     return total
 
@@ -137,7 +135,7 @@ def contradicts(rows: Sequence[Sequence[arb]], signs: Sequence[str]) -> bool:
     """
     exact = [row for row, sign in zip(rows, signs, strict=True) if sign == "==" and all(x.is_exact() for x in row)]
     if exact:
-        numbers = [[rational(x) for x in row] for row in exact]
+        numbers = [[x.fmpq() for x in row] for row in exact]
         whole = fmpq_mat(len(numbers), len(numbers[0]), [x for row in numbers for x in row])
         alone = fmpq_mat(len(numbers), len(numbers[0]) - 1, [x for row in numbers for x in row[:-1]])
         if whole.rank() > alone.rank():
@@ -164,16 +162,6 @@ def met(entries: Sequence[arb], held: Sequence[int], sign: str) -> bool:
     return all(bool(x == 0) if sign == "==" else bool(x <= 0) for x in rest)
 
 
-def rational(x: arb) -> fmpq:
-    """Return the middle of a ball, exactly."""
-    mantissa, exponent = x.mid().man_exp()
-    return fmpq(int(mantissa)) * fmpq(2) ** int(exponent)
-
-
-def _set_made(kind: Kind, *args: Expr, name: str = "") -> Expr:
-    return Expr(kind, _SET_HERE, args, name=name, type=SCALAR)
-
-
 POINTS = ("prox", "resolvent", "argmin")
 """Those whose value is where a function is least; of the others it is how small."""
 
@@ -182,8 +170,6 @@ NEGATED = ("conjugate", "supremum")
 
 LARGEST = 64
 """Numbers in the argument of a function, up to which its minimum is looked for."""
-
-_HERE = Span(0, 0)
 
 
 def given_names(expr: Expr) -> list[str]:

@@ -17,17 +17,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import torch
 from flint import arb, fmpq, fmpq_mat
 from torch import Tensor
 
 from ntk_deq import certified as ct
 from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.rounding import add_up, divide_up, multiply_up
-from ntk_deq.evaluation.convex import excess, met, rational
+from ntk_deq.evaluation.convex import excess, met
 from ntk_deq.evaluation.convex.curvature import curvatures, extreme_curvatures, jacobian, terms
 from ntk_deq.evaluation.convex.newton import SNAP, approached, polished
-from ntk_deq.evaluation.convex.points import At, Contact, Problem, Value, floats_of, numbers_of, sides
+from ntk_deq.evaluation.convex.points import At, Contact, Problem, Value, entries_of, floats_of, numbers_of, slack
 from ntk_deq.evaluation.derivatives import MINIMUM, Node, reachable
 from ntk_deq.evaluation.derivatives.gradient import EXTREMES, Operations, gradient, is_length
 from ntk_deq.evaluation.environment import OutsideClaimError
@@ -127,7 +126,9 @@ def _proven(problem: Problem, numbers: list[arb], contacts: list[Contact]) -> Mi
     numbers = _at_plain(problem, numbers, contacts)
     at = At(problem, problem.valued(numbers))
     contacts = [_with_ties(at, contact) for contact in contacts]
-    contacts, off = _reached(at, [contact for contact in contacts if _legal(at, contact)], problem.size)
+    contacts, off = _reached(
+        at, [contact for contact in contacts if slack(at.node(contact.node), contact) >= 0], problem.size
+    )
     if off > 0:
         at = At(problem, problem.valued(numbers, off))
     slope, leaves = at.slope(contacts)
@@ -191,12 +192,6 @@ def local_minimum(problem: Problem, guess: Tensor) -> Value | None:
     return None
 
 
-def _legal(at: At, contact: Contact) -> bool:
-    """Whether slopes are between those on the two sides; of an extreme the first makes up for the others."""
-    node = at.node(contact.node)
-    return bool(slack(node, contact) >= 0)
-
-
 def in_set(problem: Problem, at: At, contacts: Sequence[Contact]) -> bool:
     """Whether the point that contacts are met at lies in the set of a problem for certain."""
     for link in problem.links:
@@ -244,25 +239,6 @@ def _with_ties(at: At, contact: Contact) -> Contact:
     return contact
 
 
-def slack(node: Node, contact: Contact) -> arb:
-    """Return how far the slopes of a contact are from the end of what is allowed."""
-    slopes = contact.slopes
-    if node.operation in EXTREMES:
-        slopes[0] = 1 - sum(slopes[1:], arb(0))
-        return _least(slopes) / max(1, len(slopes) - 1)
-    if is_length(node):
-        return 1 - sum((s * s for s in slopes), arb(0)).sqrt()  # of exact numbers
-    low, high = sorted(sides(node))
-    return _least([ct.minimum(s - arb(low), arb(high) - s) for s in slopes])
-
-
-def _least(numbers: Sequence[arb]) -> arb:
-    least = numbers[0]
-    for number in numbers[1:]:
-        least = ct.minimum(least, number)
-    return least
-
-
 def _at_vertex(at: At, contacts: Sequence[Contact], slope: Node, leaves: Mapping[int, Node], size: float) -> bool:
     """Whether slopes near those chosen give all subgradients near zero, so that it is least there alone."""
     columns = []
@@ -270,15 +246,10 @@ def _at_vertex(at: At, contacts: Sequence[Contact], slope: Node, leaves: Mapping
         by = jacobian(at.tape, slope, leaves[contact.node])
         if by is None or not by.is_finite:
             return False
-        unit = torch.zeros(by.shape[1], len(contact.places), dtype=torch.float64)
-        unit[contact.places, torch.arange(len(contact.places))] = 1.0
-        node = at.node(contact.node)
-        if node.operation in EXTREMES:
-            unit = unit[:, 1:] - unit[:, :1]
-        columns.append(ct.matmul(by, at.tape.base.env.constant(ct.Ball(unit))))
+        columns.append(at.columns(by, contact))
     if not columns:
         return False
-    joined = ct.beside(*columns) if len(columns) > 1 else columns[0]
+    joined = ct.beside(*columns)
     if joined.shape[1] < joined.shape[0]:
         return False
     least = ct.sigma_min(joined)
@@ -357,13 +328,13 @@ class _Part:
 
         Where a map is such a combination it is zero with the others. Maps with an error are combinations of none.
         """
-        rows = [numbers_of(Matrix(_row(self.rows, k), 1.0)) for k in range(self.rows.shape[0])]
+        rows = [entries_of(_row(self.rows, k)) for k in range(self.rows.shape[0])]
         known = [[*row, value] for row, value in zip(rows, self.values, strict=True)]
         if not all(x.is_exact() and x.is_finite() for line in known for x in line):
             return list(range(len(known))), []
         new, found = list[int](), list[list[fmpq]]()
         for place, line in enumerate(known):
-            more = [*lines, *found, [rational(x) for x in line]]
+            more = [*lines, *found, [x.fmpq() for x in line]]
             if fmpq_mat(len(more), len(more[0]), [x for one in more for x in one]).rank() == len(more):
                 new.append(place)
                 found.append(more[-1])

@@ -15,7 +15,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import torch
 from flint import arb
 
 from ntk_deq import certified as ct
@@ -26,7 +25,7 @@ from ntk_deq.evaluation.convex.shapes import Shape, Shapes
 from ntk_deq.evaluation.derivatives import MINIMUM, Cotangent, Node, reachable, rearranged_ball
 from ntk_deq.evaluation.derivatives.gradient import Operations, gradient, is_absolute
 from ntk_deq.evaluation.derivatives.kinks import signs_of
-from ntk_deq.evaluation.derivatives.reverse import SOLVED, Adjoint, Reverse, jumps, quotient_rule
+from ntk_deq.evaluation.derivatives.reverse import SOLVED, Adjoint, Reverse, jumps, quotients
 from ntk_deq.evaluation.derivatives.tape import Tape
 from ntk_deq.evaluation.environment import Environment, Notes, OutsideClaimError
 from ntk_deq.evaluation.existence import existence
@@ -70,68 +69,43 @@ NOTHING = Curvatures(_MINUS, _PLUS)
 
 
 def terms(root: Node, shapes: Shapes) -> list[tuple[Scalar, Node]]:
-    """Return the terms of a number with their factors, as far as sums and constant factors show them."""
+    """Return the terms of a number with their factors, as far as sums and constant factors show them.
+
+    A matrix among them stands for the sum of its entries.
+    """
     found: list[tuple[Scalar, Node]] = []
     waiting = [(Scalar(arb(1), 1.0), root)]
     while waiting:
         factor, node = waiting.pop()
-        left = node.args[0] if node.args else node
-        if node.operation in (Kind.ADD, Kind.SUBTRACT):
-            sign = arb(1) if node.operation == Kind.ADD else arb(-1)
-            waiting += [(factor, left), (Scalar(factor.ball * sign, factor.scale), node.args[1])]
-        elif node.operation == Kind.NEGATE:
-            waiting.append((Scalar(-factor.ball, factor.scale), left))
-        elif node.operation == Kind.MULTIPLY and left.shape == node.args[1].shape == (1, 1):
-            constant = next((arg for arg in node.args if _is_constant(arg, shapes)), None)
-            if constant is None:
-                found.append((factor, node))
-                continue
-            other = node.args[1] if constant is left else left
+        parts = _apart(factor, node, shapes)
+        waiting += parts
+        found += [] if parts else [(factor, node)]
+    return found
+
+
+def _apart(factor: Scalar, node: Node, shapes: Shapes) -> list[tuple[Scalar, Node]]:
+    """Return what a multiple of a node is the sum of; nothing where that is not seen."""
+    operation, args = node.operation, node.args
+    if operation in (Kind.ADD, Kind.SUBTRACT):
+        sign = 1 if operation == Kind.ADD else -1
+        return [(factor, args[0]), (Scalar(factor.ball * sign, factor.scale), args[1])]
+    if operation == Kind.NEGATE:
+        return [(Scalar(-factor.ball, factor.scale), args[0])]
+    if operation == "sum":
+        return [(factor, args[0])]
+    if operation == Kind.MULTIPLY:
+        of_numbers = args[0].shape == args[1].shape == (1, 1)
+        numbers = args if of_numbers else args[:1] if args[0].is_scalar else ()
+        constant = next((arg for arg in numbers if shapes.is_known(arg)), None)
+        if constant is not None:
             number = ar.to_scalar(constant.value)
-            waiting.append((Scalar(factor.ball * number.ball, factor.scale * number.scale), other))
-        elif node.operation == Kind.DIVIDE and node.shape == (1, 1) and _is_constant(node.args[1], shapes):
-            number = ar.to_scalar(node.args[1].value)
-            if number.ball.contains(0) or not number.ball.is_finite():
-                found.append((factor, node))
-                continue
-            waiting.append((Scalar(factor.ball / number.ball, factor.scale), left))
-        elif node.operation == "sum" and not left.is_scalar:
-            found += [(Scalar(factor.ball * f.ball, factor.scale), n) for f, n in _entry_terms(left, shapes)]
-        elif node.operation == "sum" and left.is_scalar:
-            waiting.append((factor, left))
-        else:
-            found.append((factor, node))
-    return found
-
-
-def _entry_terms(node: Node, shapes: Shapes) -> list[tuple[Scalar, Node]]:
-    """Terms of the sum of the entries of a matrix: matrices, each standing for the sum of its entries."""
-    found: list[tuple[Scalar, Node]] = []
-    waiting = [(Scalar(arb(1), 1.0), node)]
-    while waiting:
-        factor, part = waiting.pop()
-        if part.operation in (Kind.ADD, Kind.SUBTRACT):
-            sign = arb(1) if part.operation == Kind.ADD else arb(-1)
-            waiting += [(factor, part.args[0]), (Scalar(factor.ball * sign, factor.scale), part.args[1])]
-        elif part.operation == Kind.NEGATE:
-            waiting.append((Scalar(-factor.ball, factor.scale), part.args[0]))
-        elif part.operation == Kind.MULTIPLY and part.args[0].is_scalar and _is_constant(part.args[0], shapes):
-            number = ar.to_scalar(part.args[0].value)
-            waiting.append((Scalar(factor.ball * number.ball, factor.scale), part.args[1]))
-        elif part.operation == Kind.DIVIDE and _is_constant(part.args[1], shapes):
-            number = ar.to_scalar(part.args[1].value)
-            if number.ball.contains(0) or not number.ball.is_finite():
-                found.append((factor, part))
-                continue
-            waiting.append((Scalar(factor.ball / number.ball, factor.scale), part.args[0]))
-        else:
-            found.append((factor, part))
-    return found
-
-
-def _is_constant(node: Node, shapes: Shapes) -> bool:
-    """Whether a node is a number whose value is known wherever the leaves are."""
-    return shapes.is_known(node)
+            other = args[1] if constant is args[0] else args[0]
+            return [(Scalar(factor.ball * number.ball, factor.scale * number.scale), other)]
+    if operation == Kind.DIVIDE and shapes.is_known(args[1]):
+        number = ar.to_scalar(args[1].value)
+        if number.ball.is_finite() and not number.ball.contains(0):
+            return [(Scalar(factor.ball / number.ball, factor.scale), args[0])]
+    return []
 
 
 def second_differences(name: str) -> tuple[float, float]:
@@ -315,16 +289,10 @@ def _of_state(tape: Tape, node: Node, leaf: Node) -> Curvatures:
 
 def jacobian(tape: Tape, root: Node, leaf: Node) -> ct.Ball | None:
     """Return the ball of difference quotients of a node by a leaf, entries row after row; None: not known."""
-    count, width = (node.shape[0] * node.shape[1] for node in (root, leaf))
-    env = tape.base.env
-    if leaf.number not in root.depends:
-        return env.constant(ct.Ball(torch.zeros(count, width, dtype=env.like.dtype)))
-    unit = env.constant(ct.Ball(torch.eye(count, dtype=env.like.dtype)))
     try:
-        found = Reverse(tape, env.notes, rules=quotient_rule).pull(root, Cotangent(unit, 1.0), leaf).ball
+        return quotients(tape, root, leaf)
     except (NoRuleError, OutsideClaimError):
         return None
-    return found
 
 
 def loss_hessian(env: Environment, loss: str, names: Sequence[str]) -> ct.Ball | str:

@@ -45,7 +45,7 @@ from ntk_deq.evaluation.convex.certificate import (
     local_minimum,
 )
 from ntk_deq.evaluation.convex.curvature import curvatures, jacobian
-from ntk_deq.evaluation.convex.points import At, Problem, numbers_of
+from ntk_deq.evaluation.convex.points import At, Problem, entries_of, numbers_of
 from ntk_deq.evaluation.convex.recession import Growth
 from ntk_deq.evaluation.convex.scalars import global_minimum, known_ends
 from ntk_deq.evaluation.convex.tensors import COARSE, FINE, lowest_point
@@ -164,7 +164,7 @@ def _is_empty(problem: Problem) -> bool:
         by = jacobian(at.tape, node, at.leaf)
         if by is None or not at.shapes.of(node).affine:
             continue
-        width, flat = problem.size, numbers_of(Matrix(by, 1.0))
+        width, flat = problem.size, entries_of(by)
         values = numbers_of(node.value)
         rows += [[*flat[k * width : (k + 1) * width], value] for k, value in enumerate(values)]
         signs += ["==" if link.operators[0] == "==" else "<="] * len(values)

@@ -81,12 +81,14 @@ def as_value(
 
 def numbers_of(value: Value) -> list[arb]:
     """Return the entries of a value, row after row, each as a ball."""
-    if isinstance(value, Scalar):
-        return [value.ball]
-    ball = value.ball
+    return [value.ball] if isinstance(value, Scalar) else entries_of(value.ball)
+
+
+def entries_of(ball: ct.Ball) -> list[arb]:
+    """Return the entries of a matrix, row after row, each as a ball."""
     if isinstance(ball, PreciseMatrix):
         return list(ball.flat)
-    dense: ct.Ball = densified(ball)
+    dense = densified(ball)
     return [sc.with_radius(entry, dense.radius) for entry in dense.work.flatten().tolist()]
 
 
@@ -245,6 +247,13 @@ class Local:
             return ct.matmul(constant, picked), [value - values[0] for value in values[1:]]
         return picked, values
 
+    def columns(self, by: ct.Ball, contact: Contact) -> ct.Ball:
+        """Return those of a derivative by the slopes of a function that belong to a contact; as in `met`."""
+        unit = torch.eye(by.shape[1], dtype=torch.float64)[:, contact.places]
+        if self.node(contact.node).operation in EXTREMES:
+            unit = unit[:, 1:] - unit[:, :1]
+        return ct.matmul(by, self.tape.base.env.constant(ct.Ball(unit)))
+
     def _picked(self, rows: ct.Ball, places: Sequence[int]) -> ct.Ball:
         unit = torch.eye(rows.shape[0], dtype=torch.float64)[list(places)]
         return ct.matmul(self.tape.base.env.constant(ct.Ball(unit)), rows)
@@ -298,3 +307,15 @@ def sides(node: Node) -> tuple[float, float]:
 def floats_of(ball: ct.Ball) -> Tensor:
     """Return the centre of a matrix in floats."""
     return ball.approximate if isinstance(ball, PreciseMatrix) else ball.work
+
+
+def slack(node: Node, contact: Contact) -> arb:
+    """Return how far the slopes of a contact are from the end of what is allowed."""
+    slopes = contact.slopes
+    if node.operation in EXTREMES:
+        slopes[0] = 1 - sum(slopes[1:], arb(0))
+        return ct.minimum(*slopes) / max(1, len(slopes) - 1)
+    if is_length(node):
+        return 1 - sum((s * s for s in slopes), arb(0)).sqrt()  # of exact numbers
+    low, high = sorted(sides(node))
+    return ct.minimum(*(end for s in slopes for end in (s - arb(low), arb(high) - s)))

@@ -20,11 +20,12 @@ from ntk_deq.certified import scalar as sc
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.convex.curvature import NOTHING, extreme_curvatures, jacobian, terms
+from ntk_deq.evaluation.convex.points import numbers_of
 from ntk_deq.evaluation.convex.shapes import Shapes
-from ntk_deq.evaluation.derivatives import SQUARED_LENGTH, Node, number_place, reachable
+from ntk_deq.evaluation.derivatives import SQUARED_LENGTH, Node, folded, number_place
 from ntk_deq.evaluation.derivatives.gradient import Operations, gradient, is_absolute, is_length
 from ntk_deq.evaluation.derivatives.tape import Tape
-from ntk_deq.evaluation.quantity import Matrix, Scalar
+from ntk_deq.evaluation.quantity import Scalar
 from ntk_deq.language.functions import entrywise_of
 from ntk_deq.language.record import Kink
 from ntk_deq.language.tree import Kind, Sign
@@ -56,12 +57,9 @@ class Growth:
     def of(self, root: Node) -> arb:
         """Return the rate of a number; NaN where it is not known."""
         try:
-            for node in reversed(reachable([root])):
-                if node.number not in self._known:
-                    self._known[node.number] = self._rates(node)
+            return folded(root, self._known, self._rates)[0]
         except UnknownRateError:
             return arb("nan")
-        return self._known[root.number][0]
 
     def _rates(self, node: Node) -> Rates:
         size = node.shape[0] * node.shape[1]
@@ -110,7 +108,7 @@ class Growth:
                 return [_of_square(a) for a in self._of(left)]
             raise UnknownRateError
         constant, moving = (right, left) if self._shapes.moves(left) else (left, right)
-        factors, rates = _entries(constant), self._of(moving)
+        factors, rates = numbers_of(constant.value), self._of(moving)
         if node.operation == "hadamard":
             return [_times(a, b) for a, b in zip(factors, rates, strict=True)]
         if node.operation == "dot":
@@ -186,27 +184,12 @@ def _of_square(rate: arb) -> arb:
     raise UnknownRateError
 
 
-def _entries(node: Node) -> Rates:
-    value = node.value
-    if isinstance(value, Scalar):
-        return [value.ball]
-    return entries(value)
-
-
-def entries(value: Matrix) -> Rates:
-    """Return the entries of a matrix, row after row, each as a ball."""
-    rows, cols = value.ball.shape
-    return [ct.as_scalar(ct.block(value.ball, i, i + 1, j, j + 1)) for i in range(rows) for j in range(cols)]
-
-
 def _times(factor: arb, rate: arb) -> arb:
     if rate.is_finite():
         return factor * rate
     if factor > 0:
         return _INFINITE
-    if factor == 0:
-        raise UnknownRateError  # a factor that is zero of what may grow faster than the ray
-    raise UnknownRateError
+    raise UnknownRateError  # of a factor that is zero, too: of what may grow faster than the ray
 
 
 def _finite(rate: arb) -> arb:
@@ -250,10 +233,7 @@ class Beyond:
         Raises:
             UnknownRateError: They are not known.
         """
-        for node in reversed(reachable([root])):
-            if node.number not in self._known:
-                self._known[node.number] = self._bounds(node)
-        return self._known[root.number]
+        return folded(root, self._known, self._bounds)
 
     def _bounds(self, node: Node) -> Bounds:
         if node.shape != (1, 1):

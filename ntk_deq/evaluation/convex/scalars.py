@@ -23,12 +23,11 @@ from ntk_deq import certified as ct
 from ntk_deq.certified import scalar as sc
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation import arithmetic as ar
-from ntk_deq.evaluation.convex import rational
 from ntk_deq.evaluation.convex.certificate import Minimum, in_set
 from ntk_deq.evaluation.convex.curvature import jacobian, terms
 from ntk_deq.evaluation.convex.points import At, Problem
 from ntk_deq.evaluation.convex.recession import Beyond, UnknownRateError, least_around
-from ntk_deq.evaluation.derivatives import SQUARED_LENGTH, Node, reachable
+from ntk_deq.evaluation.derivatives import SQUARED_LENGTH, Node, folded, reachable
 from ntk_deq.evaluation.derivatives.gradient import Operations, gradient, is_absolute, is_length
 from ntk_deq.evaluation.quantity import Scalar
 from ntk_deq.language.functions import FUNCTIONS, entrywise_of, kink_of
@@ -60,7 +59,7 @@ def _global_minimum(problem: Problem, guess: float) -> Minimum | None:
     at = At(problem, Scalar(arb(guess), abs(guess)))
     best = at.value
     if not best.ball.is_finite() or any(
-        kink_of(node.operation) is Kink.JUMP and at.shapes.moves(node) for node in _with_images(at.root)
+        kink_of(node.operation) is Kink.JUMP and at.shapes.moves(node) for node in reachable([at.root], images=True)
     ):
         return None
     period = _period(at)
@@ -89,7 +88,7 @@ def _period(at: At) -> float | None:
 
     Its variable is read by sines and cosines of affine maps alone, whose slopes are whole multiples of one of them.
     """
-    if any(node.image is not None for node in _with_images(at.root)):
+    if any(node.image is not None for node in reachable([at.root], images=True)):
         return None
     slopes: list[arb] = []
     waiting, seen = [at.root], set[int]()
@@ -109,7 +108,7 @@ def _period(at: At) -> float | None:
         return None
     least = min(slopes, key=lambda slope: float(slope.mid()))
     exact = all(slope.is_exact() for slope in slopes)
-    if len(slopes) > 1 and not (exact and all((rational(s) / rational(least)).q == 1 for s in slopes)):
+    if len(slopes) > 1 and not (exact and all((s.fmpq() / least.fmpq()).q == 1 for s in slopes)):
         return None
     return sc.upper(2 * arb.pi() / least)
 
@@ -156,7 +155,7 @@ def known_ends(problem: Problem, points: Sequence[Sequence[float]]) -> tuple[Sca
 def _is_continuous(at: At) -> bool:
     """Whether a function has values everywhere, and jumps nowhere, for certain."""
     smooth = (*map(str, (Kind.ADD, Kind.SUBTRACT, Kind.NEGATE, Kind.MULTIPLY, Kind.TRANSPOSE)), SQUARED_LENGTH, "sum")
-    for node in _with_images(at.root):
+    for node in reachable([at.root], images=True):
         facts = entrywise_of(node.operation)
         whole = node.operation == Kind.POWER and not at.shapes.moves(node.args[1]) and _is_whole(node.args[1].value)
         known = facts is not None and facts.kink is not Kink.JUMP and facts.domain == Range()
@@ -175,39 +174,26 @@ def _is_whole(exponent: object) -> bool:
 def _parity(at: At) -> int:
     """Return 1 for a function that is even by its form, so that it is least at -w where it is least at w; -1: odd."""
     known: dict[int, int] = {at.leaf.number: -1}
-    for node in reversed(reachable([at.root])):
-        if node.number in known:
-            continue
+
+    def parity(node: Node) -> int:
         signs = [known[arg.number] for arg in node.args]
         if not at.shapes.moves(node) or (node.args and all(sign == 1 for sign in signs)):
-            known[node.number] = 1
-        elif node.operation in (Kind.ADD, Kind.SUBTRACT) and signs[0] == signs[1]:
-            known[node.number] = signs[0]
-        elif node.operation in (Kind.MULTIPLY, Kind.DIVIDE):
-            known[node.number] = signs[0] * signs[1]
-        elif node.operation == Kind.NEGATE:
-            known[node.number] = signs[0]
-        elif node.operation == Kind.POWER and isinstance(node.args[1].value, Scalar):
+            return 1
+        if node.operation in (Kind.ADD, Kind.SUBTRACT) and signs[0] == signs[1]:
+            return signs[0]
+        if node.operation in (Kind.MULTIPLY, Kind.DIVIDE):
+            return signs[0] * signs[1]
+        if node.operation == Kind.NEGATE:
+            return signs[0]
+        if node.operation == Kind.POWER and isinstance(node.args[1].value, Scalar):
             exponent = node.args[1].value.ball
             whole = exponent.is_integer() and not at.shapes.moves(node.args[1])
-            known[node.number] = 0 if not whole else signs[0] ** (int(str(exponent.unique_fmpz())) % 2)
-        else:
-            facts = FUNCTIONS.get(node.operation)
-            blind = facts is not None and Change.SIGN in facts.blind and len(signs) == 1
-            known[node.number] = abs(signs[0]) if blind else 0
-    return known[at.root.number]
+            return 0 if not whole else signs[0] ** (int(str(exponent.unique_fmpz())) % 2)
+        facts = FUNCTIONS.get(node.operation)
+        blind = facts is not None and Change.SIGN in facts.blind and len(signs) == 1
+        return abs(signs[0]) if blind else 0
 
-
-def _with_images(root: Node) -> list[Node]:
-    """Return every node that a formula rests on, those inside of minima too."""
-    seen: dict[int, Node] = {}
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        if node.number not in seen:
-            seen[node.number] = node
-            waiting += [*node.args, *([] if node.image is None else [node.image])]
-    return list(seen.values())
+    return folded(at.root, known, parity)
 
 
 def _by_range(problem: Problem, at: At, best: Scalar) -> Minimum | None:

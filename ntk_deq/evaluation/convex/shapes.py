@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from ntk_deq import certified as ct
-from ntk_deq.evaluation.derivatives import MINIMUM, SQUARED_LENGTH, STATE, Node, reachable
+from ntk_deq.evaluation.derivatives import MINIMUM, SQUARED_LENGTH, STATE, Node, folded, reachable
 from ntk_deq.evaluation.derivatives.gradient import LENGTHS, is_absolute
 from ntk_deq.evaluation.quantity import Scalar
 from ntk_deq.language.functions import FUNCTIONS, entrywise_of
@@ -90,16 +90,15 @@ class Shapes:
 
     def of(self, node: Node) -> Shape:
         """Return the shape of a node."""
-        for part in reversed(reachable([node])):
-            if part.number not in self._known:
-                found = self._shape(part)
-                values = FUNCTIONS[part.operation].values if part.operation in FUNCTIONS else None
-                if values is not None and part.args:
-                    found = replace(
-                        found, range=found.range.meet(values([self._known[a.number].range for a in part.args]))
-                    )
-                self._known[part.number] = found
-        return self._known[node.number]
+        return folded(node, self._known, self._within)
+
+    def _within(self, node: Node) -> Shape:
+        """Return the shape of a node, with what is said of its function's values."""
+        found = self._shape(node)
+        values = FUNCTIONS[node.operation].values if node.operation in FUNCTIONS else None
+        if values is None or not node.args:
+            return found
+        return replace(found, range=found.range.meet(values([self._known[a.number].range for a in node.args])))
 
     def _shape(self, node: Node) -> Shape:
         if node.number in self._leaves:
@@ -176,13 +175,8 @@ def _negated(shape: Shape) -> Shape:
 
 
 def _sum(shapes: list[Shape]) -> Shape:
-    return Shape(
-        all(s.convex for s in shapes),
-        all(s.concave for s in shapes),
-        _most(shapes),
-        all(s.exponential for s in shapes),
-        shapes[0].range + shapes[1].range,
-    )
+    exponential = all(s.exponential for s in shapes)
+    return replace(_joined(shapes), exponential=exponential, range=shapes[0].range + shapes[1].range)
 
 
 def _joined(shapes: list[Shape]) -> Shape:

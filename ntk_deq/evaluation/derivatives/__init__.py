@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import torch
 from flint import arb
@@ -29,6 +30,8 @@ from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.tree import Kind
 
 Shape = tuple[int, int]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -150,7 +153,7 @@ EQUILIBRIUM, VARIABLE, STATE, CONSTANT, SQUARED_LENGTH, MINIMUM, MINIMISER = (
 )
 """What nodes do besides the operators and functions of the language."""
 
-ONE = Scalar(arb(1), 1.0)
+ONE, _TWO = Scalar(arb(1), 1.0), Scalar(arb(2), 2.0)
 
 
 @dataclass(eq=False)
@@ -205,8 +208,8 @@ class Node:
         return ball
 
 
-def reachable(roots: Iterable[Node]) -> list[Node]:
-    """Return every node that a formula rests on, the latest first."""
+def reachable(roots: Iterable[Node], *, images: bool = False) -> list[Node]:
+    """Return every node that a formula rests on, the latest first; with `images` those inside of minima, too."""
     seen: dict[int, Node] = {}
     stack = list(roots)
     while stack:
@@ -214,27 +217,20 @@ def reachable(roots: Iterable[Node]) -> list[Node]:
         if node.number not in seen:
             seen[node.number] = node
             stack.extend(node.args)
+            if images and node.image is not None:
+                stack.append(node.image)
     return [seen[number] for number in sorted(seen, reverse=True)]
 
 
+def folded(root: Node, known: dict[int, T], rule: Callable[[Node], T]) -> T:
+    """Return what a rule gives a node from what it gave those that it rests on, all of which is kept in `known`."""
+    for node in reversed(reachable([root])):
+        if node.number not in known:
+            known[node.number] = rule(node)
+    return known[root.number]
+
+
 Rule = Callable[[Node, Cotangent, int, Notes], Cotangent]
-
-
-def _negate(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
-    return minus(cot)
-
-
-def _add(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
-    return cot
-
-
-def _subtract(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
-    return minus(cot) if place == 1 else cot
-
-
-def _transpose(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
-    rows, cols = node.args[0].shape
-    return transposed(cot, (cols, rows))
 
 
 def transposed_value(node: Node) -> Matrix:
@@ -294,19 +290,14 @@ def _power(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
     return scaled(ar.to_scalar(ar.multiply(slope, node.value, notes)), cot)
 
 
-def _squared_length(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
-    """Pass y = fro(A)^2: 2 c A."""
-    return outer(scaled(Scalar(arb(2), 2.0), cot), node.args[0].matrix())
-
-
 OPERATOR_RULES: dict[str, Rule] = {
-    str(Kind.NEGATE): _negate,
-    str(Kind.ADD): _add,
-    str(Kind.SUBTRACT): _subtract,
+    str(Kind.NEGATE): lambda node, cot, place, notes: minus(cot),
+    str(Kind.ADD): lambda node, cot, place, notes: cot,
+    str(Kind.SUBTRACT): lambda node, cot, place, notes: minus(cot) if place == 1 else cot,
     str(Kind.MULTIPLY): _multiply,
     str(Kind.DIVIDE): _divide,
     str(Kind.POWER): _power,
-    str(Kind.TRANSPOSE): _transpose,
-    SQUARED_LENGTH: _squared_length,
-    MINIMUM: _add,
+    str(Kind.TRANSPOSE): lambda node, cot, place, notes: transposed(cot, node.args[0].shape[::-1]),
+    SQUARED_LENGTH: lambda node, cot, place, notes: outer(scaled(_TWO, cot), node.args[0].matrix()),
+    MINIMUM: lambda node, cot, place, notes: cot,
 }

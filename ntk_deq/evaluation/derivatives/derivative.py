@@ -18,7 +18,7 @@ from ntk_deq.certified.arithmetic import enclose
 from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, root_up
 from ntk_deq.errors import EquilibriumError, LimitError
 from ntk_deq.evaluation.balls import bound, evaluate
-from ntk_deq.evaluation.convex.moved import moved
+from ntk_deq.evaluation.convex.newton import moved
 from ntk_deq.evaluation.convex.operators import extreme, least
 from ntk_deq.evaluation.derivatives import Cotangent, Node, reachable, rearranged_ball
 from ntk_deq.evaluation.derivatives.kinks import EXTREMES, Kinks, is_repeated, moves_freely
@@ -56,10 +56,16 @@ def estimated_derivative(
         UndifferentiableError: f has a part that this route does not know.
         OutsideClaimError: Floats cannot tell whether there is a derivative.
     """
-    names = _in_double(_around_equilibrium(env))
+    names = _around_equilibrium(env)
     numbers: dict[str, float] = {**names.sizes, **indices}
-    names = dataclasses.replace(names, sizes=numbers)
-    radii = {key: _radius(v) for key, v in env.variables.items()}
+    names = dataclasses.replace(
+        names,
+        variables={key: value.double() for key, value in names.variables.items()},
+        like=names.like.double(),
+        guess=None if names.guess is None else names.guess.double(),
+        sizes=numbers,
+    )
+    radii = {key: ct.radius(v.ball) if isinstance(v, Scalar) else v.ball.radius for key, v in env.variables.items()}
     try:
         value = differentiate(kind, inner, name, names)
         spread = _spread(kind, inner, name, names, value, radii)
@@ -75,16 +81,6 @@ def estimated_derivative(
     if value.ndim == 0:
         return Scalar(ct.with_radius(float(value), radius), scale)
     return Matrix(enclose(value, radius, ct.ball(env.like)), scale)
-
-
-def _in_double(names: TensorNames) -> TensorNames:
-    guess = None if names.guess is None else names.guess.double()
-    variables = {key: value.double() for key, value in names.variables.items()}
-    return dataclasses.replace(names, variables=variables, like=names.like.double(), guess=guess)
-
-
-def _radius(value: Scalar | Matrix) -> float:
-    return ct.radius(value.ball) if isinstance(value, Scalar) else value.ball.radius
 
 
 def _around_equilibrium(env: Environment) -> TensorNames:

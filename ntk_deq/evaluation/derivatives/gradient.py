@@ -125,8 +125,7 @@ class Operations:
 
     def made(self, what: Kind | str, *args: Node) -> Node:
         """Return the node of an operator or a function."""
-        expr = Expr(what, _HERE) if isinstance(what, Kind) else Expr(Kind.CALL, _HERE, name=what)
-        return self.tape.applied(expr, args)
+        return self.tape.made(what, args)
 
     def number(self, value: int) -> Node:
         """Return a number."""
@@ -208,7 +207,7 @@ def _power(ops: Operations, node: Node, cot: Node, place: int) -> Node:
     lower = ops.made(Kind.SUBTRACT, exponent, ops.number(1))
     degree = exponent.value
     plain = isinstance(degree, Matrix) or not degree.ball == 2
-    factor = base if not plain else ops.tape.scalar_power(base, lower)
+    factor = base if not plain else ops.made(Kind.POWER, base, lower)
     return ops.times(ops.total(cot), ops.times(exponent, factor))
 
 

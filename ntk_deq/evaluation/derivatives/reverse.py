@@ -304,7 +304,7 @@ def state_quotients(env: Environment, states: Matrix) -> ct.Ball | None:
     tape = Tape(inside)
     try:
         state, image = tape.image(states)
-        return _quotients(tape, image, state, inside)
+        return _sure_quotients(tape, image, state)
     except (NoRuleError, OutsideClaimError, UndifferentiableError):
         return None
     except LimitError:
@@ -340,10 +340,10 @@ def step_quotients(
         found = {}
         for at in leaves:
             if nodes[at].number in image.depends or jumps(image, nodes[at]):
-                quotients = _quotients(tape, image, nodes[at], env)
-                if quotients is None:
+                slopes = _sure_quotients(tape, image, nodes[at])
+                if slopes is None:
                     return None
-                found[at] = quotients
+                found[at] = slopes
     except (NoRuleError, OutsideClaimError, UndifferentiableError, LimitError):
         return None
     return None if env.notes.unsure or env.notes.estimated else found
@@ -353,20 +353,26 @@ SOLVED = frozenset({EQUILIBRIUM, MINIMUM, MINIMISER}) | EXTREMES
 """Nodes through which nothing is said of quotients: corners and repeated eigenvalues do not show in their rules."""
 
 
-def _quotients(tape: Tape, image: Node, state: Node, env: Environment) -> ct.Ball | None:
-    """Return the ball of S of a node by a leaf.
+def _sure_quotients(tape: Tape, image: Node, state: Node) -> ct.Ball | None:
+    """Return the ball of S of a node by a leaf, where nothing jumps and all is known."""
+    if jumps(image, state):
+        return None
+    found = quotients(tape, image, state)
+    return found if found.is_finite else None
+
+
+def quotients(tape: Tape, root: Node, leaf: Node) -> ct.Ball:
+    """Return the ball of S of a node by a leaf, entries row after row on both sides.
 
     Raises:
         NoRuleError: A function has none.
     """
-    if jumps(image, state):
-        return None
-    (rows, cols), (high, wide) = image.shape, state.shape
-    if state.number not in image.depends:
-        return env.constant(ct.Ball(torch.zeros_like(env.like).expand(rows * cols, high * wide).clone()))
-    unit = env.constant(ct.Ball(torch.eye(rows * cols, dtype=env.like.dtype, device=env.like.device)))
-    found = Reverse(tape, env.notes, rules=quotient_rule).pull(image, Cotangent(unit, 1.0), state).ball
-    return found if found.is_finite else None
+    count, width = (node.shape[0] * node.shape[1] for node in (root, leaf))
+    env = tape.base.env
+    if leaf.number not in root.depends:
+        return env.constant(ct.Ball(env.like.new_zeros(count, width)))
+    unit = env.constant(ct.Ball(torch.eye(count, dtype=env.like.dtype, device=env.like.device)))
+    return Reverse(tape, env.notes, rules=quotient_rule).pull(root, Cotangent(unit, 1.0), leaf).ball
 
 
 def jumps(image: Node, state: Node) -> bool:

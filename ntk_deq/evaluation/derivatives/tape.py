@@ -40,6 +40,9 @@ from ntk_deq.language.shapes import integer_literal
 from ntk_deq.language.tree import Expr, Kind, Span, free_names
 from ntk_deq.language.written import definition_of, put
 
+_HERE = Span(0, 0)
+
+_UNARY = {Kind.NEGATE: ar.negate, Kind.TRANSPOSE: ar.transpose}
 _BINARY = {
     Kind.ADD: ar.add,
     Kind.SUBTRACT: ar.subtract,
@@ -115,7 +118,7 @@ class Tape:
             UndifferentiableError: It holds a derivative or something else that has none.
         """
         self._indices = indices
-        return self._build(expr, self.base)
+        return self.built(expr, self.base)
 
     def image(self, state: Matrix) -> tuple[Node, Node]:
         """Return the nodes of a state and of what the model's map makes of it.
@@ -124,19 +127,17 @@ class Tape:
             state: The state.
         """
         given = self._leaf(STATE, ("given",), partial(_value, state))
-        return given, self._build(self._formulas(self.base).map, self.base.with_state(given))
+        return given, self.built(self._formulas(self.base).map, self.base.with_state(given))
 
-    def applied(self, expr: Expr, args: tuple[Node, ...]) -> Node:
+    def made(self, what: Kind | str, args: tuple[Node, ...], env: Environment | None = None) -> Node:
         """Return the node of an operator or a function of nodes."""
-        return self._apply(expr, args, self.base.env)
-
-    def built(self, expr: Expr, frame: Frame) -> Node:
-        """Return the node of an expression whose names mean what a frame says."""
-        return self._build(expr, frame)
+        expr = Expr(what, _HERE) if isinstance(what, Kind) else Expr(Kind.CALL, _HERE, name=what)
+        return self._apply(expr, args, env or self.base.env)
 
     def number(self, value: Fraction | int) -> Node:
         """Return the node of a number."""
-        return self._number(value)
+        number = Fraction(value)
+        return self._leaf(CONSTANT, (number,), lambda: Scalar(sc.exact(number), abs(sc.nearest_float(number))))
 
     def constant(self, tensor: Tensor) -> Node:
         """Return the node of a constant matrix of floats."""
@@ -152,10 +153,6 @@ class Tape:
         """Return a new leaf that formulas may be differentiated by."""
         return self._leaf(STATE, ("value", len(self._nodes)), lambda: value)
 
-    def scalar_power(self, base: Node, exponent: Node) -> Node:
-        """Return the node of a power of a number."""
-        return self._scalar_power(base, exponent, self.base.env)
-
     def _extreme(self, expr: Expr, frame: Frame) -> Node:
         """Return the node of what takes a function to be minimised: a least value, or where it is reached.
 
@@ -163,7 +160,7 @@ class Tape:
         """
         if has_indicator(expr.args[0].args[0]):
             raise UndifferentiableError(f"`{expr.name}` on a set has no derivative here")
-        given = {name: self._build(arg, frame) for name, arg in zip(given_names(expr), expr.args[1:], strict=True)}
+        given = {name: self.built(arg, frame) for name, arg in zip(given_names(expr), expr.args[1:], strict=True)}
         given = {
             name: self._as_number(node, frame.env) if name == given_name("mu", expr) else node
             for name, node in given.items()
@@ -183,18 +180,18 @@ class Tape:
 
         name = expr.args[0].names[0]
         state = self._leaf(STATE, key, lambda: least()[1])
-        image = self._build(objective(expr), Frame(frame.env, {**variables, name: state}, around=frame))
+        image = self.built(objective(expr), Frame(frame.env, {**variables, name: state}, around=frame))
         node = minimiser = self._leaf(CONSTANT, (MINIMISER, *key), lambda: least()[1])
         minimiser.operation, minimiser.depends = MINIMISER, image.depends - state.depends
         if expr.name not in POINTS:
             inner = Frame(frame.env, {**variables, name: minimiser}, around=frame)
-            reached = self._build(objective(expr), inner)
+            reached = self.built(objective(expr), inner)
             node = self._add((MINIMUM, *key), MINIMUM, (image,), lambda: least()[0])
             node.depends, node.reached = minimiser.depends, reached
         for part in (node, minimiser):
             part.state, part.image = state, image
         if expr.name in NEGATED:
-            return self._operator(str(Kind.NEGATE), (node,), lambda: _value(ar.negate(node.value)))
+            return self.made(Kind.NEGATE, (node,))
         return node
 
     def _add(
@@ -215,14 +212,11 @@ class Tape:
     def _operator(self, operation: str, args: tuple[Node, ...], compute: Callable[[], Value]) -> Node:
         return self._add((operation, *(a.number for a in args)), operation, args, compute)
 
-    def _number(self, value: Fraction | int) -> Node:
-        number = Fraction(value)
-        return self._leaf(CONSTANT, (number,), lambda: Scalar(sc.exact(number), abs(sc.nearest_float(number))))
-
-    def _build(self, expr: Expr, frame: Frame) -> Node:
+    def built(self, expr: Expr, frame: Frame) -> Node:
+        """Return the node of an expression whose names mean what a frame says."""
         if expr.kind is Kind.NUMBER:
             assert expr.value is not None
-            return self._number(expr.value)
+            return self.number(expr.value)
         if frame is self.base and self._is_fixed(expr):
             return self._fixed(expr)
         if expr.kind is Kind.NAME:
@@ -239,7 +233,7 @@ class Tape:
             return self._extreme(expr, frame)
         if expr.kind is Kind.CALL and expr.name == "fixed_point":
             return self._name(self._formulas(frame).state, frame.free)
-        args = tuple(self._build(arg, frame) for arg in expr.args)
+        args = tuple(self.built(arg, frame) for arg in expr.args)
         return self._combined(expr, args, frame)
 
     def _is_fixed(self, expr: Expr) -> bool:
@@ -268,33 +262,25 @@ class Tape:
 
             numbers = [self._as_number(arg, frame.env) for arg in args[1:]]
             values = dict(zip(definition[0], (args[0], *numbers), strict=True))
-            return put(definition[1], values, self._number, part)
+            return put(definition[1], values, self.number, part)
         if expr.kind is Kind.CALL and expr.name == "next":
-            return self._build(self._formulas(frame).map, frame.with_state(args[0]))
+            return self.built(self._formulas(frame).map, frame.with_state(args[0]))
         if expr.kind is Kind.POWER:
             return self._power(args[0], args[1], integer_literal(expr.args[1]), frame.env)
         return self._apply(expr, args, frame.env)
 
     def _as_number(self, node: Node, env: Environment) -> Node:
         """Return the node of a number, or of a 1 x 1 matrix as one."""
-        if node.is_scalar:
-            return node
-        return self._operator("sum", (node,), lambda: _value(call("sum", [node.value], env)))
+        return node if node.is_scalar else self.made("sum", (node,), env)
 
     def _spread(self, kind: Kind, args: tuple[Node, ...], env: Environment) -> tuple[Node, ...]:
         """Return two terms as matrices where one of them is: a number is added to every entry."""
         if kind not in (Kind.ADD, Kind.SUBTRACT) or args[0].is_scalar == args[1].is_scalar:
             return args
         rows, cols = args[0 if args[1].is_scalar else 1].shape
-        sizes = [self._number(rows).value, self._number(cols).value]
+        sizes = [self.number(rows).value, self.number(cols).value]
         ones = self._leaf(CONSTANT, ("ones", rows, cols), lambda: _value(call("ones", sizes, env)))
-
-        def filled(node: Node) -> Node:
-            return self._operator(
-                str(Kind.MULTIPLY), (node, ones), lambda: _value(ar.multiply(node.value, ones.value, env.notes))
-            )
-
-        return tuple(filled(arg) if arg.is_scalar else arg for arg in args)
+        return tuple(self.made(Kind.MULTIPLY, (arg, ones), env) if arg.is_scalar else arg for arg in args)
 
     def _apply(self, expr: Expr, args: tuple[Node, ...], env: Environment) -> Node:
         """Return the node of an operator or a function whose value is that of its arguments' values."""
@@ -308,13 +294,10 @@ class Tape:
             )
         if kind is Kind.CALL:
             return self._operator(expr.name, args, lambda: _value(call(expr.name, [a.value for a in args], env)))
-        if kind is Kind.NEGATE:
-            return self._operator(str(kind), args, lambda: _value(ar.negate(args[0].value)))
-        if kind is Kind.TRANSPOSE:
-            return self._operator(str(kind), args, lambda: _value(ar.transpose(args[0].value)))
+        if kind in _UNARY:
+            return self._operator(str(kind), args, lambda: _value(_UNARY[kind](args[0].value)))
         if kind in _BINARY:
-            operation = _BINARY[kind]
-            return self._operator(str(kind), args, lambda: _value(operation(args[0].value, args[1].value, notes)))
+            return self._operator(str(kind), args, lambda: _value(_BINARY[kind](args[0].value, args[1].value, notes)))
         raise UndifferentiableError(f"`{expr.name or kind}` cannot stand inside a derivative")
 
     def _power(self, base: Node, exponent: Node, degree: int | None, env: Environment) -> Node:
@@ -328,50 +311,39 @@ class Tape:
         is_length = length is Length.MATRIX or (length is Length.VECTOR and 1 in base.args[0].shape)
         if is_length and degree is not None and degree > 0 and degree % 2 == 0 and not base.args[0].is_scalar:
             square = self._operator(SQUARED_LENGTH, base.args, lambda: _squared(base))
-            return square if degree == 2 else self._scalar_power(square, self._number(degree // 2), env)
-        return self._scalar_power(base, exponent, env)
-
-    def _scalar_power(self, base: Node, exponent: Node, env: Environment) -> Node:
-        return self._operator(
-            str(Kind.POWER), (base, exponent), lambda: _value(ar.power(base.value, exponent.value, env.notes))
-        )
+            return square if degree == 2 else self.made(Kind.POWER, (square, self.number(degree // 2)), env)
+        return self.made(Kind.POWER, (base, exponent), env)
 
     def _matrix_power(self, base: Node, degree: int, env: Environment) -> Node:
-        def product(left: Node, right: Node) -> Node:
-            return self._operator(
-                str(Kind.MULTIPLY), (left, right), lambda: _value(ar.multiply(left.value, right.value, env.notes))
-            )
-
         if degree < 0:
-            inverse = self._operator("inv", (base,), lambda: _value(call("inv", [base.value], env)))
-            return self._matrix_power(inverse, -degree, env)
+            return self._matrix_power(self.made("inv", (base,), env), -degree, env)
         if degree == 0:
             order = base.shape[0]
-            return self._leaf(CONSTANT, ("I", order), lambda: _value(call("I", [self._number(order).value], env)))
+            return self._leaf(CONSTANT, ("I", order), lambda: _value(call("I", [self.number(order).value], env)))
         if degree == 1:
             return base
         half = self._matrix_power(base, degree // 2, env)
-        square = product(half, half)
-        return product(square, base) if degree % 2 else square
+        square = self.made(Kind.MULTIPLY, (half, half), env)
+        return self.made(Kind.MULTIPLY, (square, base), env) if degree % 2 else square
 
     def _name(self, name: str, frame: Frame) -> Node:
         env = frame.env
         if name in self._indices:
-            return self._number(Fraction(self._indices[name]))
+            return self.number(Fraction(self._indices[name]))
         if name in frame.variables:
             return frame.variables[name]
         if name in frame.nodes:
             return frame.nodes[name]
         if name in env.sizes:
-            return self._number(env.sizes[name])
+            return self.number(env.sizes[name])
         if frame.state is not None and name in env.state_free():
             return self._name(name, frame.free)
         if name in env.lets:
-            node = self._build(env.lets[name].expr, frame)
+            node = self.built(env.lets[name].expr, frame)
         elif name == self._formulas(frame).state:
             node = frame.state if frame.state is not None else self._equilibrium(frame)
         else:
-            node = self._build(self._formulas(frame).definitions[name], frame)
+            node = self.built(self._formulas(frame).definitions[name], frame)
         frame.nodes[name] = node
         if frame.state is None:
             self._share(node, name, env)
@@ -400,10 +372,10 @@ class Tape:
         key = tuple(sorted((variable, node.number) for variable, node in frame.variables.items()))
 
         def value() -> Value:
-            return _value(evaluate(Expr(Kind.NAME, Span(0, 0), name=name), env))
+            return _value(evaluate(Expr(Kind.NAME, _HERE, name=name), env))
 
         state = self._leaf(STATE, key, value)
-        image = self._build(self._formulas(frame).map, frame.with_state(state))
+        image = self.built(self._formulas(frame).map, frame.with_state(state))
         node = self._add((EQUILIBRIUM, *key), EQUILIBRIUM, (image,), value)
         node.depends = image.depends - state.depends
         self.equilibria[node.number] = (state, env)
@@ -414,7 +386,7 @@ class Tape:
         env = frame.env
         node = self._leaf(CONSTANT, ("zero state",), lambda: iterate_ball(env, 0))
         for _ in range(step):
-            node = self._build(self._formulas(frame).map, frame.with_state(node))
+            node = self.built(self._formulas(frame).map, frame.with_state(node))
         return node
 
     def _at_step(self, name: str, step: int, frame: Frame) -> Node:
@@ -424,18 +396,18 @@ class Tape:
         around = self._indices
         for at in frame.env.recursions.unfolded(name, step, frame.at_steps):
             expr, self._indices = frame.env.recursions.formula(*at)
-            frame.at_steps[at] = self._build(expr, frame)
+            frame.at_steps[at] = self.built(expr, frame)
         self._indices = around
         return frame.at_steps[name, step]
 
     def _at(self, expr: Expr, frame: Frame) -> Node:
-        replaced = {name: self._build(arg, frame) for name, arg in zip(expr.names, expr.args[1:], strict=True)}
+        replaced = {name: self.built(arg, frame) for name, arg in zip(expr.names, expr.args[1:], strict=True)}
         values: dict[str, Value] = {}
         for name, node in replaced.items():
             is_matrix = isinstance(frame.env.variables[name], Matrix)
             values[name] = node.matrix() if is_matrix else ar.to_scalar(node.value)
         inside = Frame(frame.env.replaced(values), {**frame.variables, **replaced})
-        return self._build(expr.args[0], inside)
+        return self.built(expr.args[0], inside)
 
 
 def _value(value: object) -> Value:

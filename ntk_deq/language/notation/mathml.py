@@ -24,10 +24,11 @@ from ntk_deq.language.format import (
     row_parts,
     selectors,
 )
-from ntk_deq.language.functions import FUNCTIONS
+from ntk_deq.language.functionals import FOLDS
+from ntk_deq.language.functions import FUNCTIONS, record_of
 from ntk_deq.language.notation import Symbol, applied, fenced, group, mi, mn, mo, small, symbol, tag, word, words
 from ntk_deq.language.parser import parse
-from ntk_deq.language.record import Function
+from ntk_deq.language.record import Fold, Function
 from ntk_deq.language.run import PATH_LENGTH
 from ntk_deq.language.symmetry import order_of
 from ntk_deq.language.tree import Expr, Kind, Sign, is_member
@@ -124,7 +125,7 @@ def _strength(expr: Expr) -> float:
     """Return how tightly a tree binds as printed, which differs from the text where the notation does."""
     match expr.kind:
         case Kind.CALL if expr.args and expr.args[0].kind is Kind.OVER:
-            return SUM if expr.name in _BIG else PRODUCT
+            return SUM if FOLDS.get(expr.name, Fold()).sign else PRODUCT
         case Kind.CALL:
             record = _record(expr)
             if record is None:
@@ -220,12 +221,18 @@ def _show_product(expr: Expr) -> str:
     left, right = expr.args
     head = _first(right)
     # Two numbers side by side would read as one, a letter and the name of a function or of several letters as one word.
-    visible = head.kind is Kind.NUMBER or head.name in ("zeros", "ones") or _is_word(head) or _is_word(_last(left))
+    visible = head.kind is Kind.NUMBER or _is_filled(head) or _is_word(head) or _is_word(_last(left))
     joint = mo("·" if visible else "\N{INVISIBLE TIMES}")
     if head.kind is Kind.CALL and _is_applied(head):
         joint += tag("mspace", width="0.17em")
     first = _part(left, POWER if _only_scales(left, right) else PRODUCT)
     return group(first, joint, _part(right, PRODUCT if _is_fraction(right) else POWER))
+
+
+def _is_filled(expr: Expr) -> bool:
+    """Whether a matrix is set as the digit that all its entries are."""
+    record = record_of(expr)
+    return record is not None and record.filled is not None
 
 
 def _is_applied(expr: Expr) -> bool:
@@ -336,15 +343,13 @@ def _listed_range(expr: Expr) -> tuple[str, ...]:
 def _show_folded(name: str, over: Expr) -> str:
     """Show a sum, a product, a maximum over a range."""
     body, start, stop = over.args
-    if name in _BIG:
+    fold = FOLDS.get(name, Fold())
+    if fold.sign is not None:
         under = group(_name(over.names[0]), mo("="), _show(start))
-        big = tag("munderover", mo(_BIG[name]), under, _show(stop))
-        return group(big, _part(body, TENSOR if name == "sum" else POWER))
+        big = tag("munderover", mo(fold.sign), under, _show(stop))
+        return group(big, _part(body, TENSOR if fold.joins is Kind.ADD else POWER))
     under = group(_name(over.names[0]), mo("="), *_listed_range(over))
     return applied(tag("munder", tag("mi", escape(name), mathvariant="normal"), under), _show(body))
-
-
-_BIG = {"sum": "∑", "prod": "∏"}
 
 
 def _show_call(expr: Expr) -> str:
@@ -406,8 +411,7 @@ _NOTATIONS: dict[str, Callable[[tuple[Expr, ...]], str]] = {
     **{sign: _piece(sign) for sign in (Sign.ENTRY, Sign.SEGMENT, Sign.ROWS, Sign.COLUMNS, Sign.BLOCK)},
     Sign.ROW: lambda arguments: _table([arguments]),
     Sign.STACK: lambda arguments: _table(map(row_parts, arguments)),
-    "zeros": _filled("0"),
-    "ones": _filled("1"),
+    **{name: _filled(str(record.filled)) for name, record in FUNCTIONS.items() if record.filled is not None},
     "grad": _gradient,
 }
 

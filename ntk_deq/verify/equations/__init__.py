@@ -19,11 +19,10 @@ from ntk_deq.evaluation.floats import TensorNames, tensor_value
 from ntk_deq.evaluation.functions import scalar
 from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.format import inclusion_of
+from ntk_deq.language.functions import FUNCTIONS, record_of
 from ntk_deq.language.symmetry import parity, sign_by_domain, structure
 from ntk_deq.language.tree import Expr, Formula, Kind, subtracted, sum_terms
 from ntk_deq.language.types import Sort
-
-_EXTREMES = frozenset({"lambda_min", "lambda_max"})
 
 
 @dataclass(frozen=True)
@@ -55,9 +54,9 @@ class Eigenvalue:
         """
         if not any(entry != 0 for entry in vector):
             return False
-        if self.call.name == "lambda_max":
-            return all(value > other for other in spectrum[:-1])
-        return all(value < other for other in spectrum[1:])
+        if FUNCTIONS[self.call.name].eigenvalue == 0:
+            return all(value < other for other in spectrum[1:])
+        return all(value > other for other in spectrum[:-1])
 
 
 def eigenvalue_in(left: Expr, right: Expr, free: Mapping[str, Free], lets: Mapping[str, Formula]) -> Eigenvalue | None:
@@ -81,8 +80,8 @@ def eigenvalue_in(left: Expr, right: Expr, free: Mapping[str, Free], lets: Mappi
     for (_, matrix), (_, factor) in (factors, factors[::-1]):
         call = lets[factor.name].expr if factor.kind is Kind.NAME and factor.name in lets else factor
         if (
-            call.kind is Kind.CALL
-            and call.name in _EXTREMES
+            (record := record_of(call)) is not None
+            and record.eigenvalue is not None
             and structure(call.args[0]) == structure(matrix)
             and parity(matrix, sign_by_domain(free), {name: let.expr for name, let in lets.items()}) == 1
         ):
@@ -91,14 +90,14 @@ def eigenvalue_in(left: Expr, right: Expr, free: Mapping[str, Free], lets: Mappi
 
 
 def _is_zeros(expr: Expr) -> bool:
-    return expr.kind is Kind.CALL and expr.name == "zeros"
+    record = record_of(expr)
+    return record is not None and record.filled == 0
 
 
 def _unscaled(expr: Expr) -> Expr:
     """Return the factor of a multiple of the identity; any other formula as it is."""
-    if expr.kind is Kind.MULTIPLY and expr.args[1].kind is Kind.CALL and expr.args[1].name == "I":
-        return expr.args[0]
-    return expr
+    record = record_of(expr.args[1]) if expr.kind is Kind.MULTIPLY else None
+    return expr.args[0] if record is not None and record.unit else expr
 
 
 Place = tuple[str, int]

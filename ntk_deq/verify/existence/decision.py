@@ -18,7 +18,6 @@ from torch import Tensor
 
 from ntk_deq.certified.algebraic import UndecidedError
 from ntk_deq.certified.algebraic_matrix import ExactMatrix
-from ntk_deq.claims.check import parsed
 from ntk_deq.claims.claim import Claim
 from ntk_deq.claims.existence import membership
 from ntk_deq.errors import ExpressionError, LimitError, NtkDeqError
@@ -31,6 +30,7 @@ from ntk_deq.falsify.domains import contains
 from ntk_deq.falsify.search import Space
 from ntk_deq.language.declaration import Draw, Setting
 from ntk_deq.language.domain import Domain, DomainKind, Free
+from ntk_deq.language.parser import parse
 from ntk_deq.language.tree import Expr, Formula
 from ntk_deq.language.typing import infer
 from ntk_deq.verify.existence import Constraints, constraints_of
@@ -116,9 +116,9 @@ def trial_of(claim: Claim, instance: Instance, deadline: float | None = None) ->
             assert text is not None
             assume[f"{name} in {free.domain.text}"] = _typed_membership(free, text, setting)
     position = claim.position
-    trivial = Formula("any", _TRIVIAL, infer(parsed(_TRIVIAL), {}), position)
+    trivial = Formula("any", _TRIVIAL, infer(parse(_TRIVIAL), {}), position)
     known = {**setting.free, **stated.given}  # which do not vary any more
-    still = {name: Draw(name, free.type, parsed("zeros"), "zeros") for name, free in known.items()}
+    still = {name: Draw(name, free.type, parse("zeros"), "zeros") for name, free in known.items()}
     alone = replace(setting, free={}, draws={**setting.draws, **still})
     about = replace(
         stated, settings=(alone,), given=given, exists={}, assume=assume, conclude={"any": trivial}, mutates=None
@@ -127,7 +127,7 @@ def trial_of(claim: Claim, instance: Instance, deadline: float | None = None) ->
 
 
 def _typed_membership(free: Free, text: str, setting: Setting) -> Formula:
-    typed = infer(parsed(text), {free.name: free.type}, sizes=setting.sizes)
+    typed = infer(parse(text), {free.name: free.type}, sizes=setting.sizes)
     return Formula(f"{free.name} in {free.domain.text}", text, typed, setting.position)
 
 

@@ -23,7 +23,6 @@ from flint import fmpq
 
 from ntk_deq.certified.algebraic import UndecidedError
 from ntk_deq.certified.algebraic_matrix import ExactMatrix
-from ntk_deq.claims.check import parsed
 from ntk_deq.claims.claim import Claim, Verdict
 from ntk_deq.claims.existence import membership
 from ntk_deq.errors import NtkDeqError
@@ -38,6 +37,7 @@ from ntk_deq.falsify.domains import within
 from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.functions import FUNCTIONS
+from ntk_deq.language.parser import parse
 from ntk_deq.language.tree import Expr, Formula, Kind, names_behind
 from ntk_deq.language.types import BOOLEAN, SCALAR, Sort, Type
 from ntk_deq.language.typing import infer
@@ -112,7 +112,7 @@ def _inside(claim: Claim, variables: Mapping[str, Free]) -> dict[str, Formula]:
 
 
 def _formula(name: str, text: str, types: Mapping[str, object], claim: Claim) -> Formula:
-    return Formula(name, text, infer(parsed(text), dict(types)), claim.position)  # type: ignore[arg-type]
+    return Formula(name, text, infer(parse(text), dict(types)), claim.position)  # type: ignore[arg-type]
 
 
 def _refuted(claim: Claim, setting: Setting, deadline: float | None) -> Proof | None:

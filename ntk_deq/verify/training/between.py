@@ -14,6 +14,7 @@ from ntk_deq.errors import LimitError
 from ntk_deq.evaluation.balls import evaluate_truth
 from ntk_deq.evaluation.environment import OutsideClaimError
 from ntk_deq.evaluation.quantity import Outcome, Truth
+from ntk_deq.language.functions import record_of
 from ntk_deq.language.indices import step_of
 from ntk_deq.language.run import LOSS
 from ntk_deq.language.tree import QUANTIFIERS, Expr, Formula, Kind
@@ -272,7 +273,8 @@ def _is_exponential(expr: Expr, name: str) -> bool:
         return True
     if expr.kind in (Kind.MULTIPLY, Kind.DIVIDE):
         return all(_is_exponential(part, name) for part in expr.args)
-    return expr.kind is Kind.CALL and expr.name == "exp" and _is_affine(expr.args[0], name)
+    record = record_of(expr)
+    return record is not None and record.exponential and _is_affine(expr.args[0], name)
 
 
 def _is_affine(expr: Expr, name: str) -> bool:
