@@ -47,6 +47,39 @@ def nearest_name(name: str, allowed: Iterable[str]) -> str | None:
     return found[0] if found else None
 
 
+def name_hint(name: object, allowed: Iterable[str]) -> str:
+    """Return the end of a message about an unknown name: a question where an allowed one is close, or nothing.
+
+    Example:
+        >>> name_hint("nrom", ["norm", "fro"]), name_hint("q", ["norm", "fro"])
+        (" Did you mean 'norm'?", '')
+    """
+    near = nearest_name(str(name), allowed)
+    return f" Did you mean {near!r}?" if near else ""
+
+
+def check_whole(value: object, name: str, where: str, least: int = 1) -> None:
+    """Refuse what is no whole number from `least` on.
+
+    Args:
+        value: What was given.
+        name: The argument.
+        where: Whose argument it is.
+        least: The least that is allowed.
+
+    Raises:
+        ArgumentError: It is none.
+
+    Example:
+        >>> check_whole(0, "steps", "trajectory")
+        Traceback (most recent call last):
+            ...
+        ntk_deq.errors.ArgumentError: `steps` of trajectory must be an integer >= 1. Got 0.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ArgumentError(f"`{name}` of {where} must be an integer >= {least}. Got {value!r:.60}.")
+
+
 def shortened(text: str) -> str:
     """Return a message fit for a terminal: what a stranger can make thousands of characters long is cut, and said so.
 

@@ -20,7 +20,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from select import select as wait_until_ready
 from types import FrameType, TracebackType
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
+
+from ntk_deq.errors import shortened
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 EXIT_OK = 0
 EXIT_UNEXPECTED = 1
@@ -29,6 +34,12 @@ EXIT_INTERNAL = 3
 EXIT_USAGE = 4
 EXIT_EMPTY = 5
 EXIT_OPEN = 6
+
+
+def refused(console: Console, why: object) -> int:
+    """Say on a line of its own why nothing was done; return the exit code of that."""
+    console.print(f"verify-claims: {shortened(str(why))}", markup=False, highlight=False)
+    return EXIT_USAGE
 
 
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")

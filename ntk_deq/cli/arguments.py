@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from ntk_deq.errors import nearest_name, shortened
 from ntk_deq.package import __version__
@@ -130,6 +131,7 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
+    cores = os.cpu_count() or 1
     _add_file(parser)
     _add_selection(parser)
     parser.add_argument("--list", action="store_true", help="list the selected claims and stop")
@@ -143,13 +145,16 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", choices=("float64", "float32"), default="float64", help="default float64")
     parser.add_argument(
         "--precision",
-        type=_bits,
+        type=_whole(53, 4096, "from 53 to 4096"),
         default=128,
         metavar="BITS",
         help="judge undecided small instances again with BITS bits, 53 to 4096; 53 means not (default 128)",
     )
     parser.add_argument(
-        "--threads", type=_threads, default=1, help="threads of one matrix product (default 1: instances are small)"
+        "--threads",
+        type=_whole(1, cores, f"from 1 to {cores}, the processors here"),
+        default=1,
+        help="threads of one matrix product (default 1: instances are small)",
     )
     parser.add_argument(
         "-j",
@@ -190,7 +195,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--smallest",
-        type=_names,
+        type=listed("names of sizes or scalars"),
         metavar="NAME[,NAME]",
         default=(),
         help="find the smallest width or scale, say m or beta, at which the hypotheses of each claim are met",
@@ -208,8 +213,8 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-x", dest="stop_early", action="store_true", help="stop at the first unexpected verdict")
     parser.add_argument(
         "--allow",
-        type=_verdicts,
-        default=frozenset(),
+        type=listed("among vacuous, undecided", ("vacuous", "undecided")),
+        default=(),
         metavar="V[,V]",
         help="verdicts that are no failure though unexpected: vacuous, undecided",
     )
@@ -287,18 +292,35 @@ def _check_command(parser: UsageParser, word: str) -> None:
         parser.error(f"there is no command and no file {word!r}; did you mean `{meant}`?")
 
 
-def _whole(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be a whole number. Got {text!r}.") from None
+def _whole(least: int, most: float, allowed: str) -> Callable[[str], int]:
+    """Return what reads a whole number between two limits, which are told as `allowed` where it is another one."""
+
+    def read(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"must be a whole number. Got {text!r}.") from None
+        if not least <= number <= most:
+            raise argparse.ArgumentTypeError(f"must be a whole number {allowed}. Got {text}.")
+        return number
+
+    return read
 
 
-def _positive(text: str) -> int:
-    number = _whole(text)
-    if not 1 <= number <= _MOST:
-        raise argparse.ArgumentTypeError(f"must be a whole number from 1 to {_MOST:,}. Got {text}.")
-    return number
+_natural = _whole(0, math.inf, ">= 0")
+_positive = _whole(1, _MOST, f"from 1 to {_MOST:,}")
+
+
+def listed(allowed: str, among: Collection[str] = ()) -> Callable[[str], tuple[str, ...]]:
+    """Return what reads words separated by commas, each once; where there are any, they are among those given."""
+
+    def read(text: str) -> tuple[str, ...]:
+        words = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+        if not words or (among and not set(words) <= set(among)):
+            raise argparse.ArgumentTypeError(f"must be {allowed}, separated by commas. Got {text!r}.")
+        return words
+
+    return read
 
 
 def _existing(text: str) -> str:
@@ -311,27 +333,6 @@ def _folder(text: str) -> str:
     if not text.strip():
         raise argparse.ArgumentTypeError("must be the name of a folder. Got nothing.")
     return text
-
-
-def _threads(text: str) -> int:
-    number, most = _positive(text), os.cpu_count() or 1
-    if number > most:
-        raise argparse.ArgumentTypeError(f"must be a whole number from 1 to {most}, the processors here. Got {text}.")
-    return number
-
-
-def _natural(text: str) -> int:
-    number = _whole(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"must be a whole number >= 0. Got {text}.")
-    return number
-
-
-def _bits(text: str) -> int:
-    number = _whole(text)
-    if not 53 <= number <= 4096:
-        raise argparse.ArgumentTypeError(f"must be a whole number from 53 to 4096. Got {text}.")
-    return number
 
 
 def _seconds(text: str) -> float:
@@ -350,18 +351,3 @@ def _bytes(text: str) -> int:
     if size < _LEAST_MEMORY:
         raise argparse.ArgumentTypeError(f"must be a size of at least 10M, such as 500M or 4G. Got {text!r}.")
     return size
-
-
-def _names(text: str) -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-    if not names:
-        raise argparse.ArgumentTypeError(f"must be names of sizes or scalars, separated by commas. Got {text!r}.")
-    return names
-
-
-def _verdicts(text: str) -> frozenset[str]:
-    allowed = {"vacuous", "undecided"}
-    chosen = frozenset(part.strip() for part in text.split(",") if part.strip())
-    if not chosen or not chosen <= allowed:
-        raise argparse.ArgumentTypeError(f"must be among vacuous, undecided, separated by commas. Got {text!r}.")
-    return chosen

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ntk_deq.cli import EXIT_EMPTY, EXIT_OK, EXIT_USAGE, run_process
-from ntk_deq.cli.arguments import SELECTION_HELP, UsageParser
+from ntk_deq.cli.arguments import SELECTION_HELP, UsageParser, listed
 from ntk_deq.cli.select import compile_selection
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.package import __version__
@@ -26,7 +26,6 @@ DRAWN_BY = f"ntk_deq {NAME}"
 """What the files of figures say of where they come from."""
 
 _LEAST_POINTS = 2  # judged steps that make a curve
-_FORMATS = ("pdf", "png", "svg")
 
 _DESCRIPTION = """\
 Draw the training runs that `verify-claims` has stored: one figure a run, with the loss against the bound of the theorem
@@ -81,20 +80,13 @@ def _parser() -> UsageParser:
     parser.add_argument(
         "--format",
         dest="formats",
-        type=_formats,
+        type=listed("among pdf, png, svg", ("pdf", "png", "svg")),
         default=("pdf", "png"),
         metavar="F[,F]",
         help="among pdf, png, svg, separated by commas (default pdf,png)",
     )
     parser.add_argument("--out", metavar="DIR", help="where the figures go (default figures/ beside the results)")
     return parser
-
-
-def _formats(text: str) -> tuple[str, ...]:
-    chosen = tuple(dict.fromkeys(part.strip().lower() for part in text.split(",") if part.strip()))
-    if not chosen or not set(chosen) <= set(_FORMATS):
-        raise argparse.ArgumentTypeError(f"must be among {', '.join(_FORMATS)}, separated by commas. Got {text!r}.")
-    return chosen
 
 
 def _draw(arguments: argparse.Namespace) -> int:

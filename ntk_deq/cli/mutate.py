@@ -17,10 +17,19 @@ from rich.console import Console
 
 from ntk_deq.claims.claim import Claim, IllFormed, Suite
 from ntk_deq.claims.mutation import RULE_MEANINGS
-from ntk_deq.cli import EXIT_EMPTY, EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_OK, EXIT_UNEXPECTED, EXIT_USAGE, Interruption
+from ntk_deq.cli import (
+    EXIT_EMPTY,
+    EXIT_INTERNAL,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_UNEXPECTED,
+    EXIT_USAGE,
+    Interruption,
+    refused,
+)
 from ntk_deq.cli.select import selected_claims, warn_of_missing_extras
 from ntk_deq.cli.session import clear_mutate, held_folder
-from ntk_deq.errors import ArgumentError, nearest_name, shortened
+from ntk_deq.errors import ArgumentError, nearest_name
 from ntk_deq.files import append_line, replace_file
 from ntk_deq.report.console import Piece, one_line, say, say_hanging, short_number, short_seconds
 from ntk_deq.report.jsonl import json_safe
@@ -223,8 +232,7 @@ def run_mutate(arguments: argparse.Namespace, console: Console, path: Path) -> i
             interruption = stack.enter_context(Interruption())
             out = stack.enter_context(held_folder(arguments.out))
         except (ArgumentError, OSError) as error:
-            say(console, f"verify-claims: {shortened(str(error))}")
-            return EXIT_USAGE
+            return refused(console, error)
         return _mutate(arguments, suite, selected, rules, console, out, interruption)
 
 

@@ -11,8 +11,8 @@ from rich.console import Console
 
 from ntk_deq.claims.claim import Claim, IllFormed
 from ntk_deq.claims.load import load_suite
-from ntk_deq.cli import EXIT_OK, EXIT_UNEXPECTED, EXIT_USAGE
-from ntk_deq.errors import ClaimFileError, NtkDeqError, shortened
+from ntk_deq.cli import EXIT_OK, EXIT_UNEXPECTED, EXIT_USAGE, refused
+from ntk_deq.errors import ClaimFileError, NtkDeqError
 from ntk_deq.evaluation.quantity import Outcome, Truth
 from ntk_deq.language.hints import did_you_mean
 from ntk_deq.language.types import Margin
@@ -184,11 +184,11 @@ def run_replay(arguments: argparse.Namespace, console: Console) -> int:
         return max(code, _compare(arguments, record, console, deadline))
     except ClaimFileError as error:
         render_problems(console, error.problems)
+        return EXIT_USAGE
     except RecursionError:
-        _say(console, "the definitions of the claim rest on each other too deeply to be evaluated")
+        return refused(console, "the definitions of the claim rest on each other too deeply to be evaluated")
     except (NtkDeqError, OSError, MemoryError) as error:
-        _say(console, str(error) or "the instance does not fit into memory")
-    return EXIT_USAGE
+        return refused(console, str(error) or "the instance does not fit into memory")
 
 
 def _compare(arguments: argparse.Namespace, record: Record, console: Console, deadline: float) -> int:
@@ -200,12 +200,7 @@ def _compare(arguments: argparse.Namespace, record: Record, console: Console, de
         return EXIT_USAGE
     if not isinstance(now, Claim):
         hint = did_you_mean(record.claim.id, [claim.id for claim in suite.claims])
-        _say(console, f"{arguments.file} has no claim {record.claim.id}{f'; {hint}' if hint else ''}")
-        return EXIT_USAGE
+        return refused(console, f"{arguments.file} has no claim {record.claim.id}{f'; {hint}' if hint else ''}")
     comparison = compare(record, now, deadline=deadline)
     render_comparison(console, comparison, arguments.file, record.claim.id)
     return EXIT_UNEXPECTED if comparison.changes else EXIT_OK
-
-
-def _say(console: Console, message: str) -> None:
-    console.print(f"verify-claims: {shortened(message)}", markup=False, highlight=False)

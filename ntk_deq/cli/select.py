@@ -16,8 +16,8 @@ from rich.console import Console
 
 from ntk_deq.claims.claim import Claim, IllFormed, Suite
 from ntk_deq.claims.load import load_suite
-from ntk_deq.cli import EXIT_EMPTY, EXIT_USAGE
-from ntk_deq.errors import ArgumentError, ClaimFileError, shortened
+from ntk_deq.cli import EXIT_EMPTY, EXIT_USAGE, refused
+from ntk_deq.errors import ArgumentError, ClaimFileError
 from ntk_deq.language.declaration import Setting
 from ntk_deq.package import PACKAGES, install_line, is_installed
 from ntk_deq.report.console import say
@@ -194,8 +194,7 @@ def selected_claims(
         render_problems(console, error.problems)
         return EXIT_USAGE
     except ArgumentError as error:
-        console.print(f"verify-claims: {shortened(str(error))}", markup=False, highlight=False)
-        return EXIT_USAGE
+        return refused(console, error)
     if not claims:
         console.print("verify-claims: no claim selected", markup=False)
         return EXIT_EMPTY

@@ -25,11 +25,20 @@ import torch
 from rich.console import Console
 
 from ntk_deq.claims.claim import Claim, IllFormed, Suite, Verdict
-from ntk_deq.cli import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_OK, EXIT_OPEN, EXIT_UNEXPECTED, EXIT_USAGE, Interruption
+from ntk_deq.cli import (
+    EXIT_INTERNAL,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_OPEN,
+    EXIT_UNEXPECTED,
+    EXIT_USAGE,
+    Interruption,
+    refused,
+)
 from ntk_deq.cli.figures import DRAWN_BY
 from ntk_deq.cli.figures import FOLDER as FIGURES
 from ntk_deq.cli.select import warn_of_missing_extras
-from ntk_deq.errors import ArgumentError, DataError, shortened
+from ntk_deq.errors import ArgumentError, DataError
 from ntk_deq.files import is_partial
 from ntk_deq.package import versions
 from ntk_deq.report.html import write_html
@@ -214,8 +223,7 @@ def run_session(
         try:
             out = stack.enter_context(held_folder(arguments.out))
         except (OSError, ArgumentError) as error:
-            console.print(f"verify-claims: {shortened(str(error))}", markup=False, highlight=False)
-            return EXIT_USAGE
+            return refused(console, error)
         return _session(arguments, suite, claims, console, out, interruption)
 
 
@@ -237,8 +245,7 @@ def _session(
         clear_run(out)
         stream.touch(exist_ok=False)
     except (OSError, RuntimeError, ValueError) as error:
-        console.print(f"verify-claims: {shortened(str(error))}", markup=False, highlight=False)
-        return EXIT_USAGE
+        return refused(console, error)
     warn_of_missing_extras(claims, console)
     results: list[ClaimResult] = []
     started = time.perf_counter()
@@ -252,7 +259,7 @@ def _session(
             report.stop()
             drop_unmentioned(out, [result.replay for result in results if result.replay is not None])
     except OSError as error:
-        return _cannot_write(console, error)
+        return refused(console, f"the results cannot be written: {error}")
     info = RunInfo(
         suite=suite.file,
         title=suite.title,
@@ -272,7 +279,7 @@ def _session(
         write_html(paths["report"], results, info)
         write_run_info(out / "run.json", info, results, exit_code=code)  # last: where it is, the others are whole
     except OSError as error:
-        return _cannot_write(console, error)
+        return refused(console, f"the results cannot be written: {error}")
     report.summary(results, info, paths, code)
     return code
 
@@ -371,12 +378,7 @@ def _usable_device(name: str) -> str:
     return name
 
 
-def _cannot_write(console: Console, error: OSError) -> int:
-    console.print(f"verify-claims: the results cannot be written: {error}", markup=False, highlight=False)
-    return EXIT_USAGE
-
-
-def exit_code(results: Sequence[ClaimResult], allow: frozenset[str]) -> int:
+def exit_code(results: Sequence[ClaimResult], allow: Collection[str]) -> int:
     """Return the exit code of a run that was not interrupted.
 
     Of several things gone wrong, the gravest counts: an internal error, then an ill-formed claim, then a verdict

@@ -14,7 +14,7 @@ from ntk_deq.equilibrium.warm import NotFiniteError
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.files.archives import stored_count, stored_number, stored_tensor
 from ntk_deq.language.declaration import Role
-from ntk_deq.systems.formula_layer import ContractionFactor, spectral_norms
+from ntk_deq.systems.formula_layer import spectral_norms
 from ntk_deq.systems.formula_model import FormulaModel
 from ntk_deq.systems.model import EquilibriumModel
 from ntk_deq.systems.module_model import ModuleModel
@@ -36,18 +36,21 @@ class CarriedContraction:
     parameter as it stands, and no other parameter is in the formula, distances are measured on the device. A model
     whose factor is no formula is asked for it every time.
 
+    Of a user's module nothing is known; of a system that names no certificate, whose equilibria need only be alone near
+    by, nothing from where its factor is not below one. Then solves stop where the residual is small, as if the map
+    contracted by a half; no error bound follows, and points say that their factor is not known.
+
     Args:
         model: The model.
-        factor: Its factor.
 
     Attributes:
         known: Whether `bound` is a bound.
         refreshed: How often the factor was computed anew.
     """
 
-    known = True
-
-    def __init__(self, model: EquilibriumModel, factor: ContractionFactor | None = None) -> None:
+    def __init__(self, model: EquilibriumModel) -> None:
+        factor = model.programs.factor if isinstance(model, FormulaModel) else None
+        self.known, self._local = not isinstance(model, ModuleModel), factor is not None and model.signature.local
         self._model, self._factor = model, factor
         self._formulas = model if isinstance(model, FormulaModel) else None
         constants = (*model.signature.names(Role.HYPERPARAMETER), *model.signature.sizes)
@@ -84,7 +87,7 @@ class CarriedContraction:
         return apart[0] if len(apart) == 1 else torch.stack(apart).sum()
 
     def bound(self, parameters: Mapping[str, Tensor], distance: float) -> float:
-        """Return the bound, after new decompositions where the carried one has drifted.
+        """Return the bound, after new decompositions where the carried one has drifted; a half where nothing is known.
 
         Args:
             parameters: The present parameters.
@@ -94,6 +97,17 @@ class CarriedContraction:
             NotFiniteError: A parameter is NaN or Inf.
             WellPosednessError: The factor is not below one.
         """
+        try:
+            if self.known:
+                return self._bound(parameters, distance)
+        except WellPosednessError:
+            if not self._local:
+                raise
+            self.known = False
+        check_finite(parameters)
+        return 0.5
+
+    def _bound(self, parameters: Mapping[str, Tensor], distance: float) -> float:
         if self._path is not None:
             carried = self._near([distance] * len(self._norms))
             if carried is None:  # the way was longer than the distance, perhaps
@@ -102,7 +116,9 @@ class CarriedContraction:
             if carried is not None:
                 return carried
         if self._factor is None or self._formulas is None:
-            return self._asked(parameters)
+            check_finite(parameters)
+            self.refreshed += 1
+            return self._checked(float(self._model.contraction_bound(parameters)))
         fixed = self._formulas.fixed_of(parameters)
         matrices = self._factor.matrices(fixed)
         if self._path is None:
@@ -115,19 +131,19 @@ class CarriedContraction:
         self.refreshed += 1
         norms = spectral_norms(matrices)
         self._of_norms = self._factor.of_norms(fixed)
-        value = self._of_norms(norms)
-        value = self._factor.value(fixed) if value is None else value
-        check_contraction(self._model, value)
+        factor = self._of_norms(norms)
+        value = self._checked(self._factor.value(fixed) if factor is None else factor)
         self._matrices, self._norms = [matrix.clone() for matrix in matrices], norms
         self._path = matrices[0].new_zeros((), dtype=torch.float64) if self._names else None
         return value
 
-    def _asked(self, parameters: Mapping[str, Tensor]) -> float:
-        check_finite(parameters)
-        self.refreshed += 1
-        value = float(self._model.contraction_bound(parameters))
-        check_contraction(self._model, value)
-        return value
+    def _checked(self, factor: float) -> float:
+        if not factor < 1:
+            raise WellPosednessError(
+                f"No certificate that the equilibrium of {self._model.signature.name} exists: the bound of its "
+                f"contraction factor is {factor:.9g}, not below one."
+            )
+        return factor
 
     def _near(self, moved: Sequence[float]) -> float | None:
         """Return the factor at so much larger norms; None where it has drifted, or might fall with one."""
@@ -145,6 +161,7 @@ class CarriedContraction:
             "norms": list(self._norms),
             "path": self._path,
             "refreshed": self.refreshed,
+            **({"known": self.known} if self._local else {}),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -154,6 +171,10 @@ class CarriedContraction:
             ValueError: It is not what the factor of this model returns.
         """
         self.refreshed = stored_count(state["refreshed"], "refreshed")
+        if self._local:
+            if not isinstance(state["known"], bool):
+                raise ValueError("`known` must be true or false")
+            self.known = state["known"]
         if not state["norms"] or self._factor is None or self._formulas is None:
             return
         fixed = self._formulas.fixed_of(self._model.parameters())
@@ -180,84 +201,3 @@ def check_finite(parameters: Mapping[str, Tensor]) -> None:
     for name, parameter in parameters.items():
         if not bool(torch.isfinite(parameter).all()):
             raise NotFiniteError(f"The parameter {name} must be finite. It has become NaN or Inf.")
-
-
-def check_contraction(model: EquilibriumModel, factor: float) -> None:
-    """Refuse a contraction factor that is not below one.
-
-    Args:
-        model: The model.
-        factor: A bound of its factor.
-
-    Raises:
-        WellPosednessError: It is not.
-    """
-    if not factor < 1:
-        raise WellPosednessError(
-            f"No certificate that the equilibrium of {model.signature.name} exists: the bound of its "
-            f"contraction factor is {factor:.9g}, not below one."
-        )
-
-
-class UnknownContraction(CarriedContraction):
-    """Stands in for the factor of a map of which nothing is known: a user's module.
-
-    Solves stop where the residual is small, as if the map contracted by a half; no error bound follows, and points say
-    that their factor is not known.
-    """
-
-    known = False
-
-    def bound(self, parameters: Mapping[str, Tensor], distance: float) -> float:
-        """Return a half, whatever the parameters are.
-
-        Raises:
-            NotFiniteError: A parameter is NaN or Inf.
-        """
-        check_finite(parameters)
-        return 0.5
-
-
-class UncertifiedContraction(CarriedContraction):
-    """The same of a system that names no certificate, whose equilibria need only be alone near by.
-
-    Where its factor is not below one, nothing is known of it from there on, as in `UnknownContraction`.
-    """
-
-    def bound(self, parameters: Mapping[str, Tensor], distance: float) -> float:
-        """Return the bound, or a half where it is not known any more."""
-        if self.known:
-            try:
-                return super().bound(parameters, distance)
-            except WellPosednessError:
-                self.known = False
-        check_finite(parameters)
-        return 0.5
-
-    def state(self) -> dict[str, Any]:
-        """Return what a later run needs to go on in the very same way."""
-        return {**super().state(), "known": self.known}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` returned.
-
-        Raises:
-            ValueError: It is not what the factor of this model returns.
-        """
-        super().restore(state)
-        if not isinstance(state["known"], bool):
-            raise ValueError("`known` must be true or false")
-        self.known = state["known"]
-
-
-def carried_contraction(model: EquilibriumModel) -> CarriedContraction:
-    """Return what carries the contraction factor of a model.
-
-    Args:
-        model: The model.
-    """
-    if isinstance(model, ModuleModel):
-        return UnknownContraction(model)
-    factor = model.programs.factor if isinstance(model, FormulaModel) else None
-    kind = UncertifiedContraction if factor is not None and model.signature.local else CarriedContraction
-    return kind(model, factor)

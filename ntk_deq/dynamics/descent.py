@@ -65,45 +65,11 @@ class Place:
             path_length=path_length,
         )
 
-    def step_from(
-        self,
-        other: Place,
-        gradients: Mapping[str, Tensor],
-        *,
-        norms: Tensor,
-        norm: Tensor,
-        step: float,
-        error: float,
-    ) -> None:
-        """Become the place one step of descent after another one.
-
-        Args:
-            other: Where the step starts.
-            gradients: The gradients there.
-            norms: The norms of the gradients, one a parameter.
-            norm: Their norm, 0-d.
-            step: The step size.
-            error: The gradient's estimated error.
-        """
-        for name, value in other.parameters.items():
-            torch.add(value, gradients[name], alpha=-step, out=self.parameters[name])
-        torch.add(other.path, norms, alpha=step, out=self.path)
-        torch.add(other.path_length, norm, alpha=step, out=self.path_length)
-        self.k, self.loss, self.error = other.k + 1, math.nan, other.error + step * error
-
-    def equals(self, other: Place) -> bool:
-        """Say whether every parameter is bit by bit that of another place."""
-        return all(torch.equal(value, other.parameters[name]) for name, value in self.parameters.items())
-
-    def state(self) -> dict[str, Any]:
-        """Return the place as plain values and tensors; the tensors are its own."""
-        return dict(vars(self))
-
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Become what `state` returned, in tensors of its own.
+        """Become the place whose attributes are given, in tensors of its own.
 
         Raises:
-            ValueError: It is not what a place of these parameters returns.
+            ValueError: They are not those of a place of these parameters.
         """
         self.k, self.loss = stored_count(state["k"], "k"), stored_number(state["loss"], "loss", -math.inf, nan=True)
         self.parameters = stored_tensors(state["parameters"], self.parameters, "parameters")
@@ -269,18 +235,18 @@ class Descent:
     def _advance(self) -> End | None:
         assert self._gradients is not None
         here, following = self._here, self._before
-        following.step_from(
-            here,
-            self._gradients,
-            norms=self._norms,
-            norm=self._norm,
-            step=self._options.step,
-            error=self._gradient_error,
-        )
-        torch.mul(self._norms, self._options.step * _ROUNDED_UP, out=self._lengths)
+        step = self._options.step
+        for name, value in here.parameters.items():
+            torch.add(value, self._gradients[name], alpha=-step, out=following.parameters[name])
+        torch.add(here.path, self._norms, alpha=step, out=following.path)
+        torch.add(here.path_length, self._norm, alpha=step, out=following.path_length)
+        following.k, following.loss = here.k + 1, math.nan
+        following.error = here.error + step * self._gradient_error
+        torch.mul(self._norms, step * _ROUNDED_UP, out=self._lengths)
         self._lengths.add_(self._sizes, alpha=self._ulp).add_(here.path, alpha=self._ulp)
         # Looked at now and then: a step that changes nothing is taken again and again.
-        if here.k & (here.k - 1) == 0 and following.equals(here):
+        power = here.k & (here.k - 1) == 0
+        if power and all(torch.equal(value, following.parameters[name]) for name, value in here.parameters.items()):
             if not any(bool(gradient.any()) for gradient in self._gradients.values()):
                 status = RunStatus.STATIONARY
                 return status, f"At step {here.k}, with the loss {here.loss:.6g}: {status.text}"
@@ -336,8 +302,8 @@ class Descent:
             "y": self._y,
             "options": self._written(),
             "record": [recorder.name for recorder in self._recording.recorders],
-            "here": self._here.state(),
-            "before": self._before.state(),
+            "here": dict(vars(self._here)),
+            "before": dict(vars(self._before)),
             "gradients": self._gradients,
             "norms": self._norms,
             "lengths": self._lengths,

@@ -12,15 +12,15 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from ntk_deq.dynamics.contraction import WellPosednessError, carried_contraction
+from ntk_deq.dynamics.contraction import CarriedContraction, WellPosednessError
 from ntk_deq.equilibrium.starts import Solved, scaled_norm
 from ntk_deq.equilibrium.warm import NotFiniteError, WarmSolver
-from ntk_deq.errors import ArgumentError
+from ntk_deq.errors import ArgumentError, check_whole
 from ntk_deq.language.declaration import Role
 from ntk_deq.systems.checks import check_inputs, check_loss, check_variables
 from ntk_deq.systems.compiled_maps import loss_maps
 from ntk_deq.systems.loss_maps import LossMaps
-from ntk_deq.systems.model import EquilibriumModel, OutputLoss
+from ntk_deq.systems.model import EquilibriumModel
 
 
 def loss_floor(first: float, until: float) -> float:
@@ -179,7 +179,7 @@ class GradientField:
         _check_options(rtol, atol, max_steps, extrapolation)
         self.rtol = max(rtol, _RTOL_EPS * torch.finfo(X.dtype).eps)
         self._maps: LossMaps = loss_maps(model, X, y)
-        self._contraction = carried_contraction(model)
+        self._contraction = CarriedContraction(model)
         initial = model.initial_state(X)
 
         def solver(what: str, start: Tensor) -> WarmSolver:
@@ -227,27 +227,36 @@ class GradientField:
         maps, forward, adjoint = self._maps, self._forward, self._adjoint
         maps.prepare(parameters)
         self._contraction.measure(parameters, forward.beside, moved)
-        if self._explicit is not None:
-            return self._without_state(self._explicit)
-        Z = forward.solve(
-            moment,
-            maps.step,
-            maps.step_of_rows,
-            lambda distance: self._contraction.bound(parameters, distance),
-            maps.newton,
-        )
-        settled = maps.settle(Z.value, min(Z.error, _DOUBTFUL * self.rtol * Z.norm), Z.contraction)
-        residual = maps.linearise(Z.value, adjoint.beside)
-        V = adjoint.solve(
-            moment,
-            maps.adjoint_step,
-            maps.adjoint_step_of_rows,
-            lambda loss: _finite(loss, Z.contraction),
-            maps.adjoint_newton,
-        )
-        gradients = maps.gradients(V.value)
+        if self._explicit is None:
+            Z = forward.solve(
+                moment,
+                maps.step,
+                maps.step_of_rows,
+                lambda distance: self._contraction.bound(parameters, distance),
+                maps.newton,
+            )
+            settled = maps.settle(Z.value, min(Z.error, _DOUBTFUL * self.rtol * Z.norm), Z.contraction)
+            loss = adjoint.beside
+            residual = maps.linearise(Z.value, loss)
+            V = adjoint.solve(
+                moment,
+                maps.adjoint_step,
+                maps.adjoint_step_of_rows,
+                lambda loss: _finite(loss, Z.contraction),
+                maps.adjoint_newton,
+            )
+            gradients = maps.gradients(V.value)
+        else:  # nothing is solved for
+            state, settled, loss = self._explicit, 0.0, self._explicit.new_zeros(())
+            residual = maps.linearise(state, loss)
+            gradients, value = maps.gradients(state), float(loss)
+            Z = V = Solved(state, 0, 0.0, 0.0, 0.0, value)
+            for name, gradient in gradients.items():
+                if not bool(torch.isfinite(gradient).all()):
+                    raise NotFiniteError(f"The gradient in {name} must be finite. It has become NaN or Inf.")
+            _finite(value, value)
         return FieldPoint(
-            loss=adjoint.beside,
+            loss=loss,
             residual=residual,
             state=Z.value,
             adjoint=V.value,
@@ -260,35 +269,6 @@ class GradientField:
             pattern=maps.pattern() if self._patterns else None,
             slope=maps.slope,
         )
-
-    def _without_state(self, state: Tensor) -> FieldPoint:
-        """Return the loss and its gradient of a model without an equilibrium: nothing is solved for."""
-        maps, loss = self._maps, state.new_zeros(())
-        residual = maps.linearise(state, loss)
-        gradients, value = maps.gradients(state), float(loss)
-        none = Solved(state, 0, 0.0, 0.0, 0.0, value)
-        for name, gradient in gradients.items():
-            if not bool(torch.isfinite(gradient).all()):
-                raise NotFiniteError(f"The gradient in {name} must be finite. It has become NaN or Inf.")
-        return FieldPoint(
-            loss=loss,
-            residual=residual,
-            state=state,
-            adjoint=state,
-            gradients=gradients,
-            forward_steps=0,
-            adjoint_steps=0,
-            loss_value=_finite(value, value),
-            gradient_error=maps.gradient_error(none, none),
-            contraction=0.0,
-            pattern=maps.pattern() if self._patterns else None,
-            slope=maps.slope,
-        )
-
-    @property
-    def declared(self) -> OutputLoss:
-        """The loss that the model declares, for these targets."""
-        return self._maps.loss
 
     @property
     def caveat(self) -> str:
@@ -338,8 +318,7 @@ def _check_options(rtol: float, atol: float, max_steps: int, extrapolation: int)
         raise ArgumentError(f"`rtol` of a gradient field must be a number with 0 < rtol < 1. Got {rtol!r}.")
     if isinstance(atol, bool) or not (isinstance(atol, int | float) and 0 <= atol <= sys.float_info.max):
         raise ArgumentError(f"`atol` of a gradient field must be a finite number >= 0. Got {atol!r}.")
-    if isinstance(max_steps, bool) or not (isinstance(max_steps, int) and max_steps >= 1):
-        raise ArgumentError(f"`max_steps` of a gradient field must be an integer >= 1. Got {max_steps!r}.")
+    check_whole(max_steps, "max_steps", "a gradient field")
     if isinstance(extrapolation, bool) or not (
         isinstance(extrapolation, int) and 0 <= extrapolation <= _HIGHEST_DEGREE
     ):

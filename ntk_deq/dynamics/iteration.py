@@ -15,6 +15,7 @@ from torch import Tensor
 from ntk_deq.certified import ball
 from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.precise import as_ball, precise
+from ntk_deq.dynamics.proven.recursion import radius
 from ntk_deq.dynamics.record import RunStatus, Series, Snapshot, TrainingRun
 from ntk_deq.dynamics.recursion import (
     FLOATS,
@@ -133,15 +134,10 @@ def _check_continued(before: TrainingRun, states: list[State], error: float) -> 
     """Refuse to go on from a record that the formulas do not come to."""
     at, end = int(before.end), before.parameters
     here = states[at] if at < len(states) else {}
-    apart = [
-        float(torch.linalg.vector_norm(here[n] - v)) for n, v in end.items() if n in here and here[n].shape == v.shape
-    ]
-    room = (
-        (before.error or 0.0)
-        + error
-        + torch.finfo(torch.float64).eps * math.hypot(*(float(v.norm()) for v in end.values()))
-    )
-    if here.keys() != end.keys() or len(apart) < len(end) or not math.hypot(*apart) <= room:
+    same = {name: value.shape for name, value in here.items()} == {name: value.shape for name, value in end.items()}
+    rounding = torch.finfo(torch.float64).eps * math.hypot(*(float(v.norm()) for v in end.values()))
+    room = (before.error or 0.0) + error + rounding
+    if not same or not math.hypot(*(float((here[n] - v).norm()) for n, v in end.items())) <= room:
         raise ArgumentError(
             f"`start` of iterate must be a record of the same formulas and values. Got another at {at}."
         )
@@ -220,11 +216,8 @@ def _distance(states: list[State], moved: list[State], before: float) -> float:
         before: What the start is off, which grows as their distance does.
     """
     eps = max(torch.finfo(value.dtype).eps for value in states[0].values())
-    apart, grown, start = (
-        0.0,
-        1.0,
-        GROWTH * math.hypot(*(float(torch.linalg.vector_norm(v)) for v in states[0].values())),
-    )
+    apart, grown = 0.0, 1.0
+    start = GROWTH * math.hypot(*(float(torch.linalg.vector_norm(v)) for v in states[0].values()))
     for k, (here, there) in enumerate(zip(states, moved, strict=False)):
         gaps = [float(torch.linalg.vector_norm(here[name] - there[name])) for name in here]
         sizes = [float(torch.linalg.vector_norm(value)) for value in here.values()]
@@ -233,7 +226,7 @@ def _distance(states: list[State], moved: list[State], before: float) -> float:
     return apart + before * grown if len(states) == len(moved) else math.inf
 
 
-def _typed(step: Mapping[str, str], values: Mapping[str, Tensor | float]) -> tuple[dict[str, Formula], dict[str, Type]]:
+def _typed(step: Mapping[str, str], values: Mapping[str, Tensor | float]) -> dict[str, Formula]:
     """Return the formulas with their types, in an order in which each uses earlier ones.
 
     Raises:
@@ -275,7 +268,7 @@ def _typed(step: Mapping[str, str], values: Mapping[str, Tensor | float]) -> tup
         raise ArgumentError(
             f"`step` of iterate: {error.message}" + (f" ({error.hint})" if error.hint else "")
         ) from error
-    return {key: let[key] for key in order}, types
+    return {key: let[key] for key in order}
 
 
 def _type(name: str, value: Tensor | float) -> Type:
@@ -305,7 +298,7 @@ def _of_formulas(
     step: Mapping[str, str], values: Mapping[str, Tensor | float], steps: int
 ) -> tuple[list[State], float, bool, str]:
     """Return the states, how far they are from the exact ones, whether that is proven, and why the run breaks off."""
-    let, _ = _typed(step, values)
+    let = _typed(step, values)
     env = _environment(let, values, steps, None)
     if sum(torch.as_tensor(value).numel() for value in values.values()) <= SMALL:
         try:
@@ -320,8 +313,7 @@ def _of_formulas(
         value = env.at_steps[name, k]
         if isinstance(value, OutsideClaimError):
             return states[:k], max(radii[:k], default=math.inf), not env.notes.estimated, str(value)
-        radius = sc.upper(value.ball.rad()) if isinstance(value, Scalar) else value.ball.radius
-        radii[k] = math.hypot(radii[k], radius) * (1 + 2.0**-50)
+        radii[k] = math.hypot(radii[k], radius(value)) * (1 + 2.0**-50)
         states[k][name] = _tensor(value)
     return states, max(radii), not env.notes.estimated, ""
 

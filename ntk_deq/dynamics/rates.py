@@ -173,7 +173,13 @@ def instantaneous_rate(
     X, y = checked_problem(model, X, y, "instantaneous_rate")
     if step is not None and not (is_number(step) and 0 < step < math.inf):
         raise ArgumentError(f"`step` of instantaneous_rate must be a number > 0. Got {step!r}.")
-    present = _with_parameters(model, parameters)
+    known = model.parameters()
+    unknown = [name for name in parameters or () if name not in known]
+    if unknown:
+        raise ArgumentError(
+            f"`parameters` of instantaneous_rate must be among {', '.join(known)}. Got {', '.join(unknown)}."
+        )
+    present = model if parameters is None else model.with_parameters(parameters)
     declared = output_loss(present, X, y)
     if declared.beside or isinstance(present, WholeModel):
         return _rate_of_loss(present, X, y, step)
@@ -211,27 +217,6 @@ def _rate_of_loss(model: EquilibriumModel, X: Tensor, y: Tensor, step: float | N
     there = {name: value - step * point.gradients[name] for name, value in model.parameters().items()}
     after = GradientField(model, X, y).at(there, 0.0).loss_value
     return -math.log(after / point.loss_value) if after > 0 else math.inf
-
-
-def predicted_steps(rate: float, floor: float) -> int:
-    """Return the number of steps after which a loss that falls at this rate is at `floor` times its start.
-
-    Args:
-        rate: Decrease of log(loss) per step, > 0. With a rate per unit of time the result is a time, rounded up.
-        floor: The loss aimed at over the loss at the start, 0 < floor <= 1.
-
-    Raises:
-        ArgumentError: A value outside what is allowed.
-
-    Example:
-        >>> predicted_steps(0.5, 1e-10)
-        47
-    """
-    if not 0 < rate < math.inf:
-        raise ArgumentError(f"`rate` of predicted_steps must be a number > 0. Got {rate!r}.")
-    if not 0 < floor <= 1:
-        raise ArgumentError(f"`floor` of predicted_steps must be a number with 0 < floor <= 1. Got {floor!r}.")
-    return math.ceil(-math.log(floor) / rate)
 
 
 def _check_record(at: Tensor, loss: Tensor, tail: float, floor: float | None) -> None:
@@ -280,16 +265,3 @@ def _sen_interval(slopes: Tensor, points: int) -> tuple[float, float]:
     lower = max(0, math.floor((pairs - spread) / 2) - 1)
     upper = min(pairs - 1, math.ceil((pairs + spread) / 2))
     return float(slopes[lower]), float(slopes[upper])
-
-
-def _with_parameters(model: EquilibriumModel, parameters: Mapping[str, Tensor] | None) -> EquilibriumModel:
-    """Return the model with other values of its parameters."""
-    if parameters is None:
-        return model
-    known = model.parameters()
-    unknown = [name for name in parameters if name not in known]
-    if unknown:
-        raise ArgumentError(
-            f"`parameters` of instantaneous_rate must be among {', '.join(known)}. Got {', '.join(unknown)}."
-        )
-    return model.with_parameters(parameters)

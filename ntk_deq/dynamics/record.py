@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, overload
 from jaxtyping import Float
 from torch import Tensor
 
-from ntk_deq.errors import ArgumentError, nearest_name
+from ntk_deq.errors import ArgumentError, name_hint
+from ntk_deq.language.run import told_in
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -195,8 +196,7 @@ class TrainingRun:
         if not isinstance(name, str):
             raise ArgumentError(f"A training run is asked for a series by its name, or for a part. Got [{name!r}].")
         if name not in self.series:
-            near = nearest_name(name, self.series)
-            hint = f" Did you mean {near!r}?" if near else ""
+            hint = name_hint(name, self.series)
             raise ArgumentError(f"The run recorded no {name!r}. It recorded: {', '.join(self.series)}.{hint}")
         return self.series[name]
 
@@ -234,7 +234,7 @@ class TrainingRun:
             )
         series = {name: values.slice(start, stop) for name, values in self.series.items()}
         until = f" to {stop:g}" if stop < math.inf else ""
-        detail = f"The part from {self._letter} = {start:g}{until} of a run that ended so: {self._ending}"
+        detail = f"The part from {told_in(self).letter} = {start:g}{until} of a run that ended so: {self._ending}"
         return replace(
             self,
             snapshots=snapshots,
@@ -272,32 +272,28 @@ class TrainingRun:
         return importlib.import_module("ntk_deq.plots").plot_run(self)
 
     @property
-    def _letter(self) -> str:
-        return "t" if self.step is None else "k"
-
-    @property
     def _ending(self) -> str:
         return self.detail or self.status.text
 
     def _rows(self) -> list[tuple[str, str]]:
-        recursion = self.method == "recursion"  # which has no step size, no gradients and no solves
-        size = f", step {self.step:g}" if self.step is not None and not recursion else ""
-        gradients = "" if recursion else f", {self.evaluations} gradients"
+        kind = told_in(self)  # one that does not train has no step size, no gradients and no solves
+        size = f", step {self.step:g}" if self.step is not None and kind.trains else ""
+        gradients = f", {self.evaluations} gradients" if kind.trains else ""
         first, last = self.snapshots[0], self.snapshots[-1]
-        places = f"at {self._letter} = {first.at:g} to {self.loss:.6g} at {self._letter} = {last.at:g}"
+        places = f"at {kind.letter} = {first.at:g} to {self.loss:.6g} at {kind.letter} = {last.at:g}"
         whole = "" if self.whole else " in the whole run"
         rows = [
             ("method", f"{self.method}{size}"),
             ("status", f"{self.status.value}: {self._ending}"),
             ("steps", f"{self.steps}{gradients} in {self.seconds:.3g} s{whole}"),
-            ("followed" if recursion else "loss", f"{first.loss:.6g} {places}"),
+            ("loss" if kind.trains else "followed", f"{first.loss:.6g} {places}"),
             ("path length", f"{last.path_length:.6g}{'' if self.whole else ' from the start of the run'}"),
         ]
-        if not recursion:
+        if kind.trains:
             solves = f"{self.forward_iterations:.3g} forward, {self.adjoint_iterations:.3g} adjoint a gradient{whole}"
             rows.append(("iterations", solves))
         if self.error is not None:
-            proven = "at most" if recursion and self.settings.get("certified") else "about"
+            proven = "at most" if not kind.trains and self.settings.get("certified") else "about"
             rows.append(("error", f"{proven} {self.error:.3g}{whole}"))
         rows.append(("recorded", ", ".join(f"{name} ({len(s.at)})" for name, s in self.series.items())))
         return rows

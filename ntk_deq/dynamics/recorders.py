@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ntk_deq.dynamics.field import FieldPoint
-from ntk_deq.errors import ArgumentError, nearest_name
+from ntk_deq.errors import ArgumentError, check_whole, name_hint
 from ntk_deq.files.archives import stored_number
 from ntk_deq.systems.model import EquilibriumModel
 
@@ -123,8 +123,7 @@ def every(n: int) -> Schedule:
         >>> [index for index in range(7) if every(3)(index, None)]
         [0, 3, 6]
     """
-    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-        raise ArgumentError(f"`n` of every must be an integer >= 1. Got {n!r}.")
+    check_whole(n, "n", "every")
     return lambda index, observation: index % n == 0
 
 
@@ -138,8 +137,7 @@ def logarithmic(per_decade: int) -> Schedule:
         >>> [index for index in range(101) if logarithmic(3)(index, None)]
         [0, 1, 3, 5, 10, 22, 47, 100]
     """
-    if isinstance(per_decade, bool) or not isinstance(per_decade, int) or per_decade < 1:
-        raise ArgumentError(f"`per_decade` of logarithmic must be an integer >= 1. Got {per_decade!r}.")
+    check_whole(per_decade, "per_decade", "logarithmic")
     return Logarithmic(per_decade)
 
 
@@ -305,6 +303,5 @@ def recorders(wanted: Iterable[str | Recorder]) -> tuple[Recorder, ...]:
 def _by_name(name: object) -> Recorder:
     if isinstance(name, str) and name in BUILT_IN:
         return BUILT_IN[name]()
-    near = nearest_name(name, BUILT_IN) if isinstance(name, str) else None
-    hint = f" Did you mean {near!r}?" if near else ""
+    hint = name_hint(name, BUILT_IN) if isinstance(name, str) else ""
     raise ArgumentError(f"`record` knows {', '.join(BUILT_IN)} and takes a Recorder. Got {name!r}.{hint}")

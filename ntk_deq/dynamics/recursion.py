@@ -19,7 +19,7 @@ from flint import arb
 from ntk_deq.certified import Ball
 from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.precise import MAX_BITS, PreciseMatrix, working_precision
-from ntk_deq.dynamics.proven.recursion import CLOSE, carried_steps
+from ntk_deq.dynamics.proven.recursion import CLOSE, Value, carried_steps, radius
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.environment import Environment, OutsideClaimError
 from ntk_deq.evaluation.equilibria import tensor_names, value_at_step
@@ -48,7 +48,6 @@ _GAIN = 2.0**16  # by so much more bits must help, or the radius is that of the 
 SAFETY = 10.0
 """Over the distance of two runs, times what rounding is of that by which they start off."""
 
-Value = Scalar | Matrix
 Steps = dict[At, Value | OutsideClaimError]
 
 
@@ -108,7 +107,7 @@ def _run(env: Environment, inside: Environment, wanted: int, *, cut: bool) -> tu
         sizes[at[0]] = size = max(sizes.get(at[0], 0.0), _size(value, exact=True))
         if _may_be_zero(value, inside.scales.get(at, 0.0), wanted):
             continue
-        if cut and not _radius(value) * _KNOWN <= size:
+        if cut and not radius(value) * _KNOWN <= size:
             return inside.at_steps, at[1]
     for trouble in inside.notes.unsure:
         env.notes.doubt(trouble)
@@ -128,10 +127,6 @@ def with_scales(env: Environment) -> Steps:
     return found
 
 
-def _radius(value: Value) -> float:
-    return sc.upper(value.ball.rad()) if isinstance(value, Scalar) else value.ball.radius
-
-
 def _size(value: Value, *, exact: bool = False) -> float:
     """Return an upper bound of the Frobenius norm of a value; with `exact`, of its centre."""
     if isinstance(value, Scalar):
@@ -148,7 +143,7 @@ def _length(entries: Iterable[arb]) -> float:
 
 def _may_be_zero(value: Value, scale: float, wanted: int) -> bool:
     """Whether a value is known to twice the bits that are wanted, of what it was computed from: more would not help."""
-    return scale < math.inf and _radius(value) <= scale * 2.0 ** (-2 * wanted)
+    return scale < math.inf and radius(value) <= scale * 2.0 ** (-2 * wanted)
 
 
 def _lost(steps: Mapping[At, Value | OutsideClaimError], wanted: int) -> float:
@@ -159,9 +154,9 @@ def _lost(steps: Mapping[At, Value | OutsideClaimError], wanted: int) -> float:
         if isinstance(value, OutsideClaimError) or _may_be_zero(value, value.scale, wanted):
             continue
         sizes[name] = max(sizes.get(name, 0.0), _size(value, exact=True))
-        radii[name] = max(radii.get(name, 0.0), _radius(value))
-    known = [(radius, sizes[name]) for name, radius in radii.items() if radius and sizes[name] < math.inf]
-    return max((radius / size if size else math.inf for radius, size in known), default=0.0)
+        radii[name] = max(radii.get(name, 0.0), radius(value))
+    known = [(off, sizes[name]) for name, off in radii.items() if off and sizes[name] < math.inf]
+    return max((off / size if size else math.inf for off, size in known), default=0.0)
 
 
 def step_taken(value: Value | OutsideClaimError, at: At, env: Environment) -> Value | OutsideClaimError:
@@ -189,7 +184,7 @@ def _narrow(env: Environment) -> None:
     bits; the norm of an error stays what it is.
     """
     known = {at: value for at, value in env.at_steps.items() if not isinstance(value, OutsideClaimError)}
-    if all(_radius(value) <= CLOSE * value.scale for value in known.values()):
+    if all(radius(value) <= CLOSE * value.scale for value in known.values()):
         return
     carried = carried_steps(env, LOST)
     for at, before in known.items():
@@ -198,7 +193,7 @@ def _narrow(env: Environment) -> None:
             del env.at_steps[at]
             with suppress(OutsideClaimError):
                 value = value_at_step(env, *at)
-        closer = value is not None and _radius(value) < _radius(before)
+        closer = value is not None and radius(value) < radius(before)
         env.at_steps[at] = replace(value, scale=max(value.scale, before.scale)) if value and closer else before
 
 
@@ -220,7 +215,7 @@ def estimate_steps(env: Environment) -> None:
             continue
         around = [env.at_steps[used] for used in env.recursions.uses(*at)]
         size = max((used.scale for used in around if not isinstance(used, OutsideClaimError)), default=0.0)
-        if not _radius(value) <= LOST * max(value.scale, size):
+        if not radius(value) <= LOST * max(value.scale, size):
             lost.add(at)
     env.at_steps.update(with_scales(env))
     if not lost:
@@ -237,11 +232,11 @@ def estimate_steps(env: Environment) -> None:
             continue
         size = float(torch.linalg.vector_norm(centre))
         apart = float(torch.linalg.vector_norm(centre - other))
-        radius = SAFETY * (apart * eps / GROWTH * (at[1] + 1) + eps * size)
+        off = SAFETY * (apart * eps / GROWTH * (at[1] + 1) + eps * size)
         if centre.ndim < 2:
-            env.at_steps[at] = Scalar(sc.with_radius(float(centre), radius), size)
+            env.at_steps[at] = Scalar(sc.with_radius(float(centre), off), size)
         else:
-            env.at_steps[at] = Matrix(Ball(centre, radius), size)
+            env.at_steps[at] = Matrix(Ball(centre, off), size)
     env.notes.estimated.setdefault(
         "steps of the recursion", f"from {min(lost, key=lambda at: at[1])[1]} on float64 balls are too wide"
     )

@@ -19,8 +19,9 @@ from torch import Tensor
 
 from ntk_deq.dynamics.record import Series, Snapshot
 from ntk_deq.dynamics.recorders import Logarithmic, Observation, Recorder, Stateful, recorders
-from ntk_deq.errors import ArgumentError
+from ntk_deq.errors import ArgumentError, check_whole
 from ntk_deq.files.archives import stored_count, stored_number, stored_tensor
+from ntk_deq.language.run import GRADIENT_DESCENT
 
 CAPACITY = 4096
 """Values of a series that are kept."""
@@ -205,6 +206,17 @@ _RATIO = 1.1
 _LARGEST_RATIO = 1e150
 
 
+def check_snapshots(limit: int, where: str) -> None:
+    """Refuse a number of snapshots that no run can keep.
+
+    Raises:
+        ArgumentError: It is no whole number from 2 to a million.
+    """
+    check_whole(limit, "snapshots", where, 2)
+    if limit > MOST_SNAPSHOTS:
+        raise ArgumentError(f"`snapshots` of {where} must be at most {MOST_SNAPSHOTS}. Got {limit!r:.60}.")
+
+
 class SnapshotKeeper:
     """The snapshots of a run: at step 0, then at steps that grow by a ratio; when full, every other one is dropped.
 
@@ -225,10 +237,7 @@ class SnapshotKeeper:
     """
 
     def __init__(self, limit: int, *, always: Sequence[int] = ()) -> None:
-        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 2:
-            raise ArgumentError(f"`snapshots` of gradient-descent must be an integer >= 2. Got {limit!r}.")
-        if limit > MOST_SNAPSHOTS:
-            raise ArgumentError(f"`snapshots` of gradient-descent must be at most {MOST_SNAPSHOTS}. Got {limit!r:.60}.")
+        check_snapshots(limit, GRADIENT_DESCENT.name)
         self._limit, self._always = limit, frozenset(always)
         self.snapshots: list[Snapshot] = []
         self._ratio, self._next = _RATIO, 0

@@ -17,10 +17,11 @@ import torch
 from torch import Tensor
 
 from ntk_deq.dynamics.flow.integrator import check_method
-from ntk_deq.dynamics.series import MOST_SNAPSHOTS
-from ntk_deq.errors import ArgumentError
+from ntk_deq.dynamics.series import check_snapshots
+from ntk_deq.errors import ArgumentError, check_whole
 from ntk_deq.files.archives import is_number, owned
 from ntk_deq.language.declaration import Role, model_names
+from ntk_deq.language.run import GRADIENT_DESCENT, GRADIENT_FLOW
 from ntk_deq.package import __version__
 from ntk_deq.systems.checks import check_loss, check_model, check_variables
 from ntk_deq.systems.model import EquilibriumModel, model_class
@@ -73,6 +74,11 @@ def check_problem(model: EquilibriumModel, X: Tensor, y: Tensor, where: str) -> 
         if isinstance(value, Tensor) and value.layout is not torch.strided:
             raise ArgumentError(f"`{name}` of {where} must be a dense tensor. Got {value.layout}.")
     check_variables(signature, {**model.parameters(), **data})
+
+
+def _check_until(until: float, where: str) -> None:
+    if not is_number(until) or not 0 <= until < 1:
+        raise ArgumentError(f"`until` of {where} must be a number with 0 <= until < 1. Got {until!r}.")
 
 
 def check_on_step(on_step: object, where: str) -> None:
@@ -148,7 +154,7 @@ def model_values(model: EquilibriumModel) -> dict[str, Any]:
     }
 
 
-FLOW = "gradient-flow"
+FLOW, DESCENT = GRADIENT_FLOW.name, GRADIENT_DESCENT.name
 
 # A sliding mode is followed with steps of this part of the time reached: about 280 for each doubling.
 _PACE = 1 / 400
@@ -221,17 +227,13 @@ class FlowOptions:
         if self.horizon is not None and not (is_number(self.horizon) and known.min <= self.horizon <= known.max):
             wanted = f"a number >= {known.min:.3g}, or None"
             raise ArgumentError(f"`horizon` {where} must be {wanted}. Got {self.horizon!r}.")
-        if not is_number(self.until) or not 0 <= self.until < 1:
-            raise ArgumentError(f"`until` {where} must be a number with 0 <= until < 1. Got {self.until!r}.")
+        _check_until(self.until, FLOW)
         if not is_number(self.tolerance) or not 0 < self.tolerance <= _MOST:
             raise ArgumentError(
                 f"`tolerance` {where} must be a number with 0 < tolerance <= {_MOST}. Got {self.tolerance!r}."
             )
-        for name, value, least in (("steps", self.steps, 0), ("snapshots", self.snapshots, 2)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ArgumentError(f"`{name}` {where} must be an integer >= {least}. Got {value!r:.60}.")
-        if self.snapshots > MOST_SNAPSHOTS:
-            raise ArgumentError(f"`snapshots` {where} must be at most {MOST_SNAPSHOTS}. Got {self.snapshots!r:.60}.")
+        check_whole(self.steps, "steps", FLOW, 0)
+        check_snapshots(self.snapshots, FLOW)
         for time in self.times:
             if not 0 < time < math.inf:
                 raise ArgumentError(f"`times` {where} must be finite and > 0. Got {time!r}.")
@@ -276,8 +278,6 @@ class FlowOptions:
         return sorted(time for time in {*spaced, *self.times, horizon} if time <= horizon)
 
 
-DESCENT = "gradient-descent"
-
 BLOW_UP = 1e6
 """The loss over the first one at which a run is taken to have diverged, unless told otherwise: it seldom comes back."""
 
@@ -315,11 +315,8 @@ class DescentOptions:
         if not is_number(self.step) or not 0 < self.step <= sys.float_info.max:
             raise ArgumentError(f"`step` {where} must be a number > 0. Got {self.step!r}.")
         object.__setattr__(self, "step", float(self.step))  # a tensor cannot be scaled by every integer
-        if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 0:
-            raise ArgumentError(f"`steps` {where} must be an integer >= 0. Got {self.steps!r}.")
-        if not is_number(self.until) or not 0 <= self.until < 1:
-            raise ArgumentError(f"`until` {where} must be a number with 0 <= until < 1. Got {self.until!r}.")
-
+        check_whole(self.steps, "steps", DESCENT, 0)
+        _check_until(self.until, DESCENT)
         if not is_number(self.blow_up) or not self.blow_up > 1:
             raise ArgumentError(f"`blow_up` {where} must be a number > 1, or infinity. Got {self.blow_up!r}.")
 

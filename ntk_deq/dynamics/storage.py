@@ -7,7 +7,6 @@ with everything reached.
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import json
 import math
 import os
@@ -29,7 +28,7 @@ from ntk_deq.dynamics.record import RunStatus, Series, Snapshot, TrainingRun
 from ntk_deq.dynamics.recorders import TENSOR_KEY
 from ntk_deq.errors import ArgumentError, DataError
 from ntk_deq.files import write_whole
-from ntk_deq.files.archives import ArchiveError, ArrayArchive, open_archive, stored_count, stored_number, write_archive
+from ntk_deq.files.archives import ArrayArchive, open_archive, stored_count, stored_number, write_archive
 from ntk_deq.package import __version__
 
 FORMAT = 1
@@ -38,16 +37,8 @@ FORMAT = 1
 _KIND = "ntk_deq training run"
 _HEADER = "header"
 _MOST = 2**40  # bytes of one array: records are not compressed, so that a file is as large as what it holds
-_DAMAGED = (
-    ArchiveError,
-    LookupError,
-    TypeError,
-    ValueError,
-    AttributeError,
-    RuntimeError,
-    ArithmeticError,
-    MemoryError,
-)
+DAMAGED = (TypeError, LookupError, ValueError, AttributeError, ArithmeticError, RuntimeError, MemoryError)
+"""What a torn record runs into; an `ArchiveError` is a ValueError."""
 
 
 class RecordError(DataError):
@@ -110,7 +101,7 @@ def load_run(path: str | Path) -> TrainingRun:
         raise RecordError(f"There is no record at {path}.") from None
     except OSError as error:
         raise RecordError(f"The record {path} cannot be read: {error.strerror or error}.") from error
-    except _DAMAGED as error:
+    except DAMAGED as error:
         raise RecordError(
             f"The record {path} is damaged, cut off, or no record of a training run ({str(error)[:200]})."
         ) from error
@@ -294,7 +285,7 @@ def checkpoint_to(path: str | Path) -> Callable[[TrainingRun], None]:
 
     def write(run: TrainingRun) -> None:
         try:
-            importlib.import_module("ntk_deq.dynamics.storage").save_run(run, path)
+            save_run(run, path)
         except DataError as error:
             warnings.warn(
                 f"No checkpoint at step {run.end:g}. {error} The run goes on.", CheckpointWarning, stacklevel=2

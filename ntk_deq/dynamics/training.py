@@ -5,9 +5,8 @@ Gradient descent is at full batch, with exact implicit gradients.
 
 from __future__ import annotations
 
-import importlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +17,9 @@ from torch import Tensor
 from ntk_deq.dynamics.descent import Descent, OnStep
 from ntk_deq.dynamics.record import TrainingRun
 from ntk_deq.dynamics.recorders import BUILT_IN, Recorder, listed
-from ntk_deq.dynamics.settings import BLOW_UP, DESCENT, DescentOptions, check_on_step
-from ntk_deq.dynamics.storage import RecordError, check_interval, checkpoint_to, fresh_checkpoint
-from ntk_deq.errors import ArgumentError, NtkDeqError, nearest_name
+from ntk_deq.dynamics.settings import BLOW_UP, DESCENT, FLOW, DescentOptions, check_on_step
+from ntk_deq.dynamics.storage import DAMAGED, RecordError, check_interval, checkpoint_to, fresh_checkpoint
+from ntk_deq.errors import ArgumentError, NtkDeqError, name_hint
 from ntk_deq.systems.checks import check_model
 from ntk_deq.systems.model import EquilibriumModel, model_class
 
@@ -114,10 +113,7 @@ def gradient_descent(
     )
 
 
-_FLOW, _RESUME = "gradient-flow", "resume"
-# What a torn record runs into.
-_DAMAGED = (TypeError, LookupError, ValueError, AttributeError, ArithmeticError, RuntimeError, MemoryError)
-METHODS = (DESCENT, _FLOW)
+METHODS = (DESCENT, FLOW)
 """Names that `train` knows."""
 
 
@@ -179,12 +175,12 @@ def train(
             raise ArgumentError(f"`step` of {DESCENT} must be given. Got None.")
         options = _options(DESCENT, {**descent_only, **shared}, flow_only)
         return gradient_descent(model, X, y, record=record, progress=progress, **options)
-    if method == _FLOW:
-        options = _options(_FLOW, {**flow_only, **shared}, descent_only)
-        flow: Callable[..., TrainingRun] = importlib.import_module("ntk_deq.dynamics.flow.run").gradient_flow
-        return flow(model, X, y, record=record, progress=progress, **options)
-    near = nearest_name(method, METHODS) if isinstance(method, str) else None
-    hint = f" Did you mean {near!r}?" if near else ""
+    if method == FLOW:
+        from ntk_deq.dynamics.flow.run import gradient_flow
+
+        options = _options(FLOW, {**flow_only, **shared}, descent_only)
+        return gradient_flow(model, X, y, record=record, progress=progress, **options)
+    hint = name_hint(method, METHODS) if isinstance(method, str) else ""
     raise ArgumentError(f"`method` of train must be one of {', '.join(METHODS)}. Got {method!r}.{hint}")
 
 
@@ -253,26 +249,35 @@ def resume(
         raise ArgumentError(f"`horizon` of resume is for gradient flow, and the run is of {DESCENT}. Got {horizon!r}.")
     # Before what the record holds, which would be taken for damaged.
     own = listed(record)
-    check_on_step(on_step, _RESUME)
+    check_on_step(on_step, "resume")
     check_interval(checkpoint_every)
     if model is not None:
-        check_model(model, _RESUME)
+        check_model(model, "resume")
     try:
-        started = _model(state["model"])
+        name, values = state["model"]["name"], state["model"]["values"]
+        started = None if name is None else model_class(name).from_variables(values)
         chosen = _recorders(state["record"], own)
         _check_same(model, known)
-        if known.method == _FLOW:
-            if on_step is not None:
-                raise ArgumentError(f"`on_step` of resume is for {DESCENT}, and the run is of {_FLOW}.")
-            return _resumed_flow(known, model or started, chosen, steps, until, horizon, write, progress)
+        if known.method == FLOW and on_step is not None:
+            raise ArgumentError(f"`on_step` of resume is for {DESCENT}, and the run is of {FLOW}.")
+        start = model or started
+        if start is None:
+            raise ArgumentError("`model` of resume must be given, since the run's is not one of the registered models.")
+        if known.method == FLOW:
+            from ntk_deq.dynamics.flow.run import resume_flow
+
+            last = start.with_parameters(known.parameters)
+            whole = resume_flow(
+                last, known, record=chosen, steps=steps, until=until, horizon=horizon, progress=progress
+            )
+            if write is not None and whole is not known:
+                write(whole)
+            return whole
         options = DescentOptions(**state["options"])
         options = options if steps is None else replace(options, steps=steps)
         options = options if until is None else replace(options, until=until)
-        start = model or started
-        if start is None:
-            raise _no_model()
         descent = Descent.resumed(start, options, chosen, known)
-    except _DAMAGED as error:
+    except DAMAGED as error:
         if isinstance(error, NtkDeqError):
             raise
         raise RecordError(
@@ -289,26 +294,6 @@ def resume(
     )
 
 
-def _resumed_flow(
-    run: TrainingRun,
-    model: EquilibriumModel | None,
-    record: Sequence[str | Recorder],
-    steps: int | None,
-    until: float | None,
-    horizon: float | None,
-    write: Callable[[TrainingRun], None] | None,
-    progress: bool,
-) -> TrainingRun:
-    if model is None:
-        raise _no_model()
-    last = model.with_parameters(run.parameters)
-    go_on: Callable[..., TrainingRun] = importlib.import_module("ntk_deq.dynamics.flow.run").resume_flow
-    whole = go_on(last, run, record=record, steps=steps, until=until, horizon=horizon, progress=progress)
-    if write is not None and whole is not run:
-        write(whole)
-    return whole
-
-
 def _check_same(model: EquilibriumModel | None, run: TrainingRun) -> None:
     """Refuse a model that is not the one of the run's start.
 
@@ -321,14 +306,6 @@ def _check_same(model: EquilibriumModel | None, run: TrainingRun) -> None:
     for name, value in start.items():
         if name not in own or own[name].shape != value.shape or not torch.equal(own[name].to(value), value):
             raise ArgumentError(f"`model` of resume must be the model at the run's start. Its `{name}` is another one.")
-
-
-def _no_model() -> ArgumentError:
-    return ArgumentError("`model` of resume must be given, since the run's is not one of the registered models.")
-
-
-def _model(stored: Mapping[str, Any]) -> EquilibriumModel | None:
-    return None if stored["name"] is None else model_class(stored["name"]).from_variables(stored["values"])
 
 
 def _recorders(names: Iterable[str], own: Iterable[str | Recorder]) -> list[str | Recorder]:

@@ -14,7 +14,7 @@ from ntk_deq.errors import LimitError
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.arithmetic import NO_STEP, compare_chain, conjunction, disjunction, negation
 from ntk_deq.evaluation.environment import Environment, OutsideClaimError, Sides, Value
-from ntk_deq.evaluation.functions.balls import call
+from ntk_deq.evaluation.functions.twins import call
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar, Truth, of_inclusion
 from ntk_deq.language.arguments import type_of
 from ntk_deq.language.format import function_text, inclusion_of

@@ -20,7 +20,7 @@ from torch import Tensor
 from ntk_deq.evaluation.floats import TensorNames, tensor_map, tensor_value
 from ntk_deq.evaluation.functions import frobenius, scalar
 from ntk_deq.evaluation.functions.entrywise import TWINS
-from ntk_deq.evaluation.functions.floats import MAGNITUDES
+from ntk_deq.evaluation.functions.twins import MAGNITUDES
 from ntk_deq.language.functions import entrywise_of
 from ntk_deq.language.record import Entrywise
 from ntk_deq.language.tree import Expr, Kind

@@ -20,7 +20,10 @@ from ntk_deq.certified.algebraic_matrix import ExactMatrix
 from ntk_deq.certified.scalar import upper
 from ntk_deq.evaluation.arithmetic import conjunction, disjunction, negation
 from ntk_deq.evaluation.environment import ModelFormulas, OutsideClaimError
-from ntk_deq.evaluation.functions.exact import FUNCTIONS, Value, as_matrix, is_plain, scalar
+from ntk_deq.evaluation.functions import ExactValue as Value
+from ntk_deq.evaluation.functions import as_exact_matrix as as_matrix
+from ntk_deq.evaluation.functions import exact_number as scalar
+from ntk_deq.evaluation.functions.twins import EXACT
 from ntk_deq.evaluation.quantity import Comparison, Outcome, Truth, margin_of, show_ball
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.tree import Expr, Kind
@@ -131,7 +134,7 @@ def _differences(a: Value, b: Value) -> list[Number]:
     """Return b - a, entry by entry."""
     if isinstance(a, ExactMatrix) and isinstance(b, ExactMatrix) and a.shape == b.shape:
         return list(b.combined(a, lambda x, y: x - y).entries)
-    if isinstance(b, ExactMatrix) and not is_plain(b):
+    if isinstance(b, ExactMatrix) and not _is_plain(b):
         one = scalar(a)
         return [entry - one for entry in b.entries]
     one = scalar(b)
@@ -159,7 +162,7 @@ def _distance(differences: Sequence[Number], signs: Sequence[int]) -> arb:
 
 def _shown(value: Value) -> tuple[str, arb]:
     """Return a side as text, and a ball of it or of its Frobenius norm."""
-    if isinstance(value, ExactMatrix) and not is_plain(value):
+    if isinstance(value, ExactMatrix) and not _is_plain(value):
         balls = [al.enclosure(entry, SHOWN_BITS) for entry in value.entries]
         norm = sum((ball * ball for ball in balls), arb(0)).sqrt()
         return f"a matrix of Frobenius norm {show_ball(norm)}", norm
@@ -204,9 +207,9 @@ def _called(expr: Expr, args: Sequence[Value]) -> Value:
     if definition is not None:
         values = dict(zip(definition[0], (args[0], *map(scalar, args[1:])), strict=True))
         return put(definition[1], values, lambda value: fmpq(value.numerator, value.denominator), _part)
-    if expr.name not in FUNCTIONS:
+    if expr.name not in EXACT:
         raise UndecidedError(f"`{expr.name}` is not computed exactly")
-    return FUNCTIONS[expr.name](args)
+    return EXACT[expr.name](args)
 
 
 def _part(node: Expr, args: Sequence[Value]) -> Value:
@@ -294,10 +297,15 @@ def _added(left: Value, right: Value) -> Value:
     return scalar(left) + scalar(right)
 
 
+def _is_plain(value: Value) -> bool:
+    """Whether a value is a number, or a 1 x 1 matrix, which is read as one."""
+    return not isinstance(value, ExactMatrix) or value.shape == (1, 1)
+
+
 def _multiplied(left: Value, right: Value) -> Value:
     if isinstance(left, ExactMatrix) and isinstance(right, ExactMatrix) and left.shape[1] == right.shape[0]:
         return left @ right
-    if isinstance(right, ExactMatrix) and is_plain(left):
+    if isinstance(right, ExactMatrix) and _is_plain(left):
         factor = scalar(left)
         return right.mapped(lambda entry: factor * entry)
     if isinstance(left, ExactMatrix):

@@ -25,7 +25,7 @@ from ntk_deq.evaluation.convex.tensors import rounded_off, tensor_extreme, tenso
 from ntk_deq.evaluation.environment import ModelFormulas
 from ntk_deq.evaluation.functions import scalar, vec
 from ntk_deq.evaluation.functions.entrywise import from_above
-from ntk_deq.evaluation.functions.floats import FUNCTIONS, OPERATORS, entry_by_entry
+from ntk_deq.evaluation.functions.twins import FUNCTIONS, OPERATORS, entry_by_entry
 from ntk_deq.evaluation.steps import Program
 from ntk_deq.evaluation.steps import at_step as value_at_step
 from ntk_deq.language.arguments import type_of

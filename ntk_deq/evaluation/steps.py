@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.functions.entrywise import TWINS
-from ntk_deq.evaluation.functions.floats import FUNCTIONS, OPERATORS, spread
+from ntk_deq.evaluation.functions.twins import FUNCTIONS, OPERATORS, spread
 from ntk_deq.language.families import index_size
 from ntk_deq.language.functions import kink_of
 from ntk_deq.language.record import Kink

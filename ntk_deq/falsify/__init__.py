@@ -8,8 +8,7 @@ The sizes of an instance: the smallest first, then small combinations, then all 
 families.py, exact_builders.py    structured instances
 domains.py, scalars.py    members of domains, draws from distributions, telling scalars
 search/          campaign.py: places, points, descents; descents.py: the methods; archive.py: what is found, by margins
-                 of hypotheses and conclusions; starts.py: where it begins, and variants that meet the hypotheses;
-                 feasible.py: moved into the hypotheses; wild.py: matrices that break norms' folklore
+                 of hypotheses and conclusions; starts.py: where it begins; feasible.py: moved into the hypotheses
 shrink/          a counterexample with smaller sizes and plainer numbers
 """
 
@@ -17,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -27,16 +26,13 @@ from ntk_deq.certified.scalar import with_radius
 from ntk_deq.data.images import load_images, select_images
 from ntk_deq.data.samples import Freedom, Known
 from ntk_deq.errors import ArgumentError, DataError
-from ntk_deq.evaluation.instance import Instance, format_number, scale_variable, shape_of, with_values
+from ntk_deq.evaluation.instance import Instance, format_number, shape_of
 from ntk_deq.falsify.domains import ROUNDING, choose, draw_expression, is_cone, rounding, stream
 from ntk_deq.falsify.families import exact_family, random_family
 from ntk_deq.falsify.scalars import random_entries, scalar_ladder
 from ntk_deq.language.declaration import Draw, ImageData, Setting
 from ntk_deq.language.domain import Free, scalar_names
 from ntk_deq.language.types import Size, SizeRange
-
-__all__ = ["Instance", "instance_at", "instances", "scale_variable", "with_values"]
-
 
 _STEPS_A_LEVEL = 4  # instances after which the random sizes may grow by one
 
@@ -116,23 +112,6 @@ _SIMPLEST = 4  # values of a scalar that draws follow: so many of its ladder's f
 _EXPONENTS = (-1, 1, -2, 2, -4, 4, -7, 7, -10, 10, -15, 15, -20, 20, -30, 30)
 
 
-def instances(setting: Setting, given: Mapping[str, Free], *, count: int, seed: int) -> Iterator[Instance]:
-    """Yield the first `count` instances of a setting.
-
-    Args:
-        setting: The setting.
-        given: Further variables that the claim quantifies over.
-        count: How many.
-        seed: The run's seed.
-
-    Raises:
-        ArgumentError: A distribution or domain cannot give a value of the shape asked for.
-        DataError: The setting's images cannot be used.
-        LimitError: A variable would be too large.
-    """
-    return (instance_at(setting, given, index, seed) for index in range(count))
-
-
 def distinct_instances(setting: Setting, given: Mapping[str, Free], *, count: int, seed: int) -> Iterator[Instance]:
     """Yield the first `count` instances that differ from one another; fewer where `_LOOKS` times as many hold no more.
 
@@ -179,15 +158,12 @@ def instance_at(setting: Setting, given: Mapping[str, Free], index: int, seed: i
         sizes = sizes_at(setting.sizes, index // 2, place)
     else:
         sizes = random_sizes(setting.sizes, index, place)
-    values: dict[str, Tensor] = {}
-    words: list[str] = []
-    rounded: dict[str, float] = {}
+    draft = _Draft(setting, index, seed, sizes)
     if setting.images is not None:
-        sizes = _add_images(setting, setting.images, sizes, values, rounded, words, index, seed)
-    free = {**setting.free, **given}
-    rounded |= _add_free(setting.name, free, sizes, values, words, index, seed)
-    rounded |= _add_draws(setting, sizes, values, rounded, words, index, seed)
-    return Instance(setting.name, ", ".join(words), sizes, values, index, rounded)
+        draft.add_images(setting.images)
+    draft.add_free({**setting.free, **given})
+    draft.add_draws()
+    return Instance(setting.name, ", ".join(draft.words), draft.sizes, draft.values, index, draft.rounded)
 
 
 def redrawn(setting: Setting, instance: Instance, seed: int) -> Instance:
@@ -198,10 +174,11 @@ def redrawn(setting: Setting, instance: Instance, seed: int) -> Instance:
         instance: An instance that `instance_at` built with this seed, some of its scalars replaced.
         seed: The run's seed.
     """
-    values = {name: value for name, value in instance.values.items() if name not in setting.draws}
-    rounded = {name: radius for name, radius in instance.rounded.items() if name not in setting.draws}
-    rounded |= _add_draws(setting, instance.sizes, values, rounded, [], instance.index, seed)
-    return replace(instance, values=values, rounded=rounded)
+    draft = _Draft(setting, instance.index, seed, instance.sizes)
+    draft.values |= {name: value for name, value in instance.values.items() if name not in setting.draws}
+    draft.rounded |= {name: radius for name, radius in instance.rounded.items() if name not in setting.draws}
+    draft.add_draws()
+    return replace(instance, values=draft.values, rounded=draft.rounded)
 
 
 def rescaled(setting: Setting, given: Mapping[str, Free], instance: Instance, seed: int) -> Iterator[Instance]:
@@ -225,40 +202,116 @@ def rescaled(setting: Setting, given: Mapping[str, Free], instance: Instance, se
             yield redrawn(setting, replace(instance, values=values, family=words), seed)
 
 
-def _add_free(
-    setting: str,
-    free: Mapping[str, Free],
-    sizes: Mapping[str, int],
-    values: dict[str, Tensor],
-    words: list[str],
-    index: int,
-    seed: int,
-) -> dict[str, float]:
-    """Give each quantified variable a value; return how far from a member of their domain some of them are."""
-    rank, structured = index // 2, index % 2 == 0
-    rounded: dict[str, float] = {}
-    for position, (name, variable) in enumerate(free.items()):
-        shape = shape_of(variable.type, sizes, name=name)
-        generator = stream(seed, setting, index, name)
-        if not shape:
-            value = _scalar(variable, rank, generator, structured=structured)
-            family = format_number(value.item()) if structured else f"{value.item():.6g}"
-        elif structured:
-            order = _order(rank, position, generator)
-            family, value = exact_family(variable.domain, shape, order, generator)
-        else:
-            family, value = random_family(variable.domain, shape, generator)
-            radius = rounding(variable.domain, value) if variable.domain.kind in ROUNDING else 0.0
-            rounded |= {name: radius} if radius else {}
-        values[name] = value
-        words.append(f"{name} = {family}")
-    scaling = _scaling(free, rank, stream(seed, setting, index, "scale of the instance"), structured=structured)
-    for name, exponent in scaling.items():
-        values[name] = values[name] * 2.0**exponent
-    if scaling:
-        which = "all" if len(scaling) > 1 else next(iter(scaling))
-        words.append(f"{which} scaled by 2^{next(iter(scaling.values()))}")
-    return rounded
+@dataclass
+class _Draft:
+    """An instance in the making.
+
+    Attributes:
+        setting: The setting.
+        index: Its number.
+        seed: The run's seed.
+        sizes: Values of the size letters.
+        values: The values so far.
+        words: What they are, in words.
+        rounded: How far from a member of its domain, or from an exact draw, some of them are.
+    """
+
+    setting: Setting
+    index: int
+    seed: int
+    sizes: dict[str, int]
+    values: dict[str, Tensor] = field(default_factory=dict)
+    words: list[str] = field(default_factory=list)
+    rounded: dict[str, float] = field(default_factory=dict)
+
+    def _stream(self, label: str) -> torch.Generator:
+        return stream(self.seed, self.setting.name, self.index, label)
+
+    def add_free(self, free: Mapping[str, Free]) -> None:
+        """Give each quantified variable a value."""
+        rank, structured = self.index // 2, self.index % 2 == 0
+        for position, (name, variable) in enumerate(free.items()):
+            shape = shape_of(variable.type, self.sizes, name=name)
+            generator = self._stream(name)
+            if not shape:
+                value = _scalar(variable, rank, generator, structured=structured)
+                family = format_number(value.item()) if structured else f"{value.item():.6g}"
+            elif structured:
+                order = _order(rank, position, generator)
+                family, value = exact_family(variable.domain, shape, order, generator)
+            else:
+                family, value = random_family(variable.domain, shape, generator)
+                radius = rounding(variable.domain, value) if variable.domain.kind in ROUNDING else 0.0
+                self.rounded |= {name: radius} if radius else {}
+            self.values[name] = value
+            self.words.append(f"{name} = {family}")
+        scaling = _scaling(free, rank, self._stream("scale of the instance"), structured=structured)
+        for name, exponent in scaling.items():
+            self.values[name] = self.values[name] * 2.0**exponent
+        if scaling:
+            which = "all" if len(scaling) > 1 else next(iter(scaling))
+            self.words.append(f"{which} scaled by 2^{next(iter(scaling.values()))}")
+
+    def add_draws(self) -> None:
+        """Draw from the setting's distributions, each after the scalars that it uses."""
+        pending = dict(self.setting.draws)
+        while pending:
+            ready = [name for name, entry in pending.items() if not _uses(entry) & set(pending)]
+            if not ready:
+                names, setting = ", ".join(pending), self.setting.name
+                raise ArgumentError(f"The distributions of {names} in setting {setting} use each other in a circle.")
+            for name in ready:
+                entry = pending.pop(name)
+                scalars = {
+                    key: _known(value, self.rounded.get(key, 0.0))
+                    for key, value in self.values.items()
+                    if not value.ndim
+                }
+                shape = shape_of(entry.type, self.sizes, name=name)
+                drawn = draw_expression(entry.distribution, shape, {**self.sizes, **scalars}, self._stream(name))
+                self.values[name] = drawn.value
+                if drawn.radius or (drawn.freedom is Freedom.FIXED and not _is_short(drawn.value)):
+                    self.rounded[name] = drawn.radius
+                self.words.append(f"{name} ~ {entry.text}")
+
+    def add_images(self, images: ImageData) -> None:
+        """Draw the inputs and targets from images, which decide some of the sizes."""
+        kind = self.setting.variable_types()[images.inputs]
+        sizes = dict(self.sizes)
+        count = images.count if images.count is not None else shape_of(kind, sizes | _one(kind.cols, sizes))[0]
+        folder = Path(self.setting.directory)
+        loaded = load_images(
+            images.source,
+            folder / images.images if images.images is not None else None,
+            folder / images.labels if images.labels is not None else None,
+        )
+        sample = select_images(
+            loaded.images,
+            loaded.labels,
+            classes=images.classes,
+            count=count,
+            unit_norm=images.unit_norm,
+            side=images.side,
+            split=images.split,
+            generator=self._stream("choice of the images"),
+            name=loaded.name,
+        )
+        for size, found in ((kind.rows, count), (kind.cols, sample.X.shape[1])):
+            sizes |= _one(size, sizes, found)
+        wanted = shape_of(kind, sizes, name=images.inputs)
+        if wanted != tuple(sample.X.shape):
+            raise DataError(
+                f"{loaded.name}: `{images.inputs}` of setting {self.setting.name} is {wanted[0]} x {wanted[-1]}, but "
+                f"the images give {count} x {sample.X.shape[1]}. Change `sizes`, `count` or `side`."
+            )
+        self.sizes = sizes
+        self.values[images.inputs] = sample.X
+        if sample.radius:
+            self.rounded[images.inputs] = sample.radius
+        if images.targets is not None:
+            self.values[images.targets] = sample.y
+        classes = ", ".join(map(str, images.classes))
+        self.words.append(f"{images.inputs} = {count} images of {images.source}, classes {classes}")
 
 
 def _order(rank: int, position: int, generator: torch.Generator) -> int:
@@ -293,47 +346,6 @@ def _scaling(free: Mapping[str, Free], rank: int, generator: torch.Generator, *,
     return dict.fromkeys(cones if which == len(cones) else [cones[which]], exponent)
 
 
-def _add_draws(
-    setting: Setting,
-    sizes: Mapping[str, int],
-    values: dict[str, Tensor],
-    known: Mapping[str, float],
-    words: list[str],
-    index: int,
-    seed: int,
-) -> dict[str, float]:
-    """Draw from the setting's distributions, each after the scalars that it uses; return how far off some draws are.
-
-    Args:
-        setting: The setting.
-        sizes: Values of the size letters.
-        values: The values so far, to which the draws are added.
-        known: How far off these are.
-        words: What they are, in words, to which the same is added.
-        index: Number of the instance.
-        seed: The run's seed.
-    """
-    rounded: dict[str, float] = {}
-    pending = dict(setting.draws)
-    while pending:
-        ready = [name for name, entry in pending.items() if not _uses(entry) & set(pending)]
-        if not ready:
-            names = ", ".join(pending)
-            raise ArgumentError(f"The distributions of {names} in setting {setting.name} use each other in a circle.")
-        for name in ready:
-            entry = pending.pop(name)
-            radii = {**known, **rounded}
-            scalars = {key: _known(value, radii.get(key, 0.0)) for key, value in values.items() if value.ndim == 0}
-            shape = shape_of(entry.type, sizes, name=name)
-            generator = stream(seed, setting.name, index, name)
-            drawn = draw_expression(entry.distribution, shape, {**sizes, **scalars}, generator)
-            values[name] = drawn.value
-            if drawn.radius or (drawn.freedom is Freedom.FIXED and not _is_short(drawn.value)):
-                rounded[name] = drawn.radius
-            words.append(f"{name} ~ {entry.text}")
-    return rounded
-
-
 def _known(value: Tensor, radius: float) -> Known:
     number = value.item()
     return Known(number, with_radius(number, radius))
@@ -346,54 +358,6 @@ def _is_short(value: Tensor) -> bool:
 
 def _uses(entry: Draw) -> set[str]:
     return {node.name for node in scalar_names(entry.distribution)}
-
-
-def _add_images(
-    setting: Setting,
-    images: ImageData,
-    sizes: Mapping[str, int],
-    values: dict[str, Tensor],
-    rounded: dict[str, float],
-    words: list[str],
-    index: int,
-    seed: int,
-) -> dict[str, int]:
-    """Draw the inputs and targets from images; return the sizes, with those that the images decide."""
-    kind = setting.variable_types()[images.inputs]
-    sizes = dict(sizes)
-    count = images.count if images.count is not None else shape_of(kind, sizes | _one(kind.cols, sizes))[0]
-    folder = Path(setting.directory)
-    loaded = load_images(
-        images.source,
-        folder / images.images if images.images is not None else None,
-        folder / images.labels if images.labels is not None else None,
-    )
-    sample = select_images(
-        loaded.images,
-        loaded.labels,
-        classes=images.classes,
-        count=count,
-        unit_norm=images.unit_norm,
-        side=images.side,
-        split=images.split,
-        generator=stream(seed, setting.name, index, "choice of the images"),
-        name=loaded.name,
-    )
-    for size, found in ((kind.rows, count), (kind.cols, sample.X.shape[1])):
-        sizes |= _one(size, sizes, found)
-    wanted = shape_of(kind, sizes, name=images.inputs)
-    if wanted != tuple(sample.X.shape):
-        raise DataError(
-            f"{loaded.name}: `{images.inputs}` of setting {setting.name} is {wanted[0]} x {wanted[-1]}, but the images "
-            f"give {count} x {sample.X.shape[1]}. Change `sizes`, `count` or `side`."
-        )
-    values[images.inputs] = sample.X
-    if sample.radius:
-        rounded[images.inputs] = sample.radius
-    if images.targets is not None:
-        values[images.targets] = sample.y
-    words.append(f"{images.inputs} = {count} images of {images.source}, classes {', '.join(map(str, images.classes))}")
-    return sizes
 
 
 def _one(size: Size, sizes: Mapping[str, int], value: int = 1) -> dict[str, int]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
+from typing import NamedTuple
 
 import torch
 from flint import arb, fmpz_mat
@@ -44,8 +45,7 @@ _CONES = frozenset(
     }
 )
 
-_ELIMINATED = 12  # order up to which semidefiniteness is decided by elimination: 10 ms
-_ELIMINATED_AT_LAST = 40  # and where certified eigenvalues leave it open: 2 s
+_SMALL = 40  # order up to which semidefiniteness is decided by the characteristic polynomial: 5 ms, 2 s if badly scaled
 _BITS = 512  # of whole numbers in a matrix whose rank is computed: 5 s at the order 300
 
 ROUNDING = frozenset({DomainKind.ORTHOGONAL, DomainKind.UNIT_ROWS})
@@ -75,6 +75,27 @@ def is_cone(domain: Domain) -> bool:
     return domain.kind in _CONES
 
 
+class Ends(NamedTuple):
+    """The ends between which entries lie; None where there is none."""
+
+    low: Fraction | None
+    high: Fraction | None
+    low_open: bool = False
+    high_open: bool = False
+
+
+def ends(domain: Domain) -> Ends:
+    """Return the ends of a domain that restricts each entry by itself.
+
+    Example:
+        >>> ends(Domain(DomainKind.POSITIVE))
+        Ends(low=Fraction(0, 1), high=None, low_open=True, high_open=False)
+    """
+    if domain.kind in (DomainKind.NONNEGATIVE, DomainKind.POSITIVE):
+        return Ends(Fraction(0), None, domain.kind is DomainKind.POSITIVE)
+    return Ends(domain.low, domain.high, domain.low_open, domain.high_open)
+
+
 def within(domain: Domain, number: float | Fraction) -> bool:
     """Say whether a number is an allowed entry: decided in exact rational arithmetic.
 
@@ -89,16 +110,12 @@ def within(domain: Domain, number: float | Fraction) -> bool:
     """
     if isinstance(number, float) and not math.isfinite(number):
         return False
-    exact = Fraction(number)
-    if domain.kind is DomainKind.NONNEGATIVE:
-        return exact >= 0
-    if domain.kind is DomainKind.POSITIVE:
-        return exact > 0
+    exact, (low, high, low_open, high_open) = Fraction(number), ends(domain)
     if domain.kind is DomainKind.INTEGER and exact.denominator != 1:
         return False
-    if domain.low is not None and (exact < domain.low or (domain.low_open and exact == domain.low)):
+    if low is not None and (exact < low or (low_open and exact == low)):
         return False
-    return not (domain.high is not None and (exact > domain.high or (domain.high_open and exact == domain.high)))
+    return high is None or exact < high or (exact == high and not high_open)
 
 
 def contains(domain: Domain, value: Tensor) -> bool:
@@ -168,43 +185,28 @@ def _psd(value: Tensor) -> bool:
     A large matrix by certified eigenvalues: it is semidefinite if as many are positive as its rank, computed in whole
     numbers, says are not zero.
     """
-    order = len(value)
-    if order <= _ELIMINATED:
-        return _psd_by_elimination(value)
+    order, (whole, bits) = len(value), _whole_matrix(value)
+    if order <= _SMALL:
+        return _has_no_negative_eigenvalue(whole)
     values = eigenvalues_symmetric(Ball(value))
     positive = sum(bool(number > 0) for number in values)
     if positive == order or any(bool(number < 0) for number in values):
         return positive == order
-    whole = _whole_matrix(value)
-    if whole is not None and int(whole.rank()) == positive:
-        return True
-    return order <= _ELIMINATED_AT_LAST and _psd_by_elimination(value)
+    return bits <= _BITS and int(whole.rank()) == positive
 
 
-def _whole_matrix(value: Tensor) -> fmpz_mat | None:
-    """Return a matrix times the power of two that makes it whole; None where its numbers would be too long."""
+def _whole_matrix(value: Tensor) -> tuple[fmpz_mat, int]:
+    """Return a matrix times the power of two that makes it whole, and the bits of its largest entry."""
     ratios = [entry.as_integer_ratio() for entry in value.flatten().tolist()]
     common = max(bottom for _, bottom in ratios)
     entries = [top * (common // bottom) for top, bottom in ratios]
-    if max(abs(entry) for entry in entries).bit_length() > _BITS:
-        return None
     rows, columns = value.shape
-    return fmpz_mat(rows, columns, entries)
+    return fmpz_mat(rows, columns, entries), max(map(abs, entries)).bit_length()
 
 
-def _psd_by_elimination(value: Tensor) -> bool:
-    """Decide semidefiniteness by symmetric elimination over the rationals."""
-    rows = [[Fraction(entry) for entry in row] for row in value.tolist()]
-    while rows:
-        pivot = next((i for i, row in enumerate(rows) if row[i] != 0), None)
-        if pivot is None:
-            return all(entry == 0 for row in rows for entry in row)
-        head = rows[pivot]
-        if head[pivot] < 0:
-            return False
-        keep = [i for i in range(len(rows)) if i != pivot]
-        rows = [[rows[i][j] - rows[i][pivot] * head[j] / head[pivot] for j in keep] for i in keep]
-    return True
+def _has_no_negative_eigenvalue(matrix: fmpz_mat) -> bool:
+    """Decide it for a symmetric matrix, all of whose eigenvalues are real: the characteristic polynomial alternates."""
+    return all(c * (-1) ** place >= 0 for place, c in enumerate(reversed(matrix.charpoly().coeffs())))
 
 
 _ALLOWED = (
@@ -286,7 +288,7 @@ class _Reader:
                 return self._call(expr)
             case Kind.NEGATE:
                 value = self.read(expr.args[0])
-                return _product(value, -1.0) if isinstance(value, Distribution) else Known(-value, -value.true)
+                return _scaled(value, -1.0) if isinstance(value, Distribution) else Known(-value, -value.true)
             case Kind.ADD | Kind.SUBTRACT | Kind.MULTIPLY | Kind.DIVIDE | Kind.POWER:
                 return self._binary(expr)
         raise self._error(expr, f"a {expr.kind.value!r} cannot stand in it: {_ALLOWED}")
@@ -338,13 +340,16 @@ class _Reader:
             case Known(), Known():
                 return self._finite(expr, *_ARITHMETIC[expr.kind], left, right)
             case Distribution(), Distribution() if expr.kind in (Kind.ADD, Kind.SUBTRACT):
-                return _sum(left, right, 1.0 if expr.kind is Kind.ADD else -1.0)
+                sign = 1.0 if expr.kind is Kind.ADD else -1.0
+                return Distribution(
+                    lambda shape, source: summed(left.sample(shape, source), right.sample(shape, source), sign)
+                )
             case Distribution(), Known() if expr.kind is Kind.MULTIPLY:
-                return _product(left, right)
+                return _scaled(left, right)
             case Distribution(), Known() if expr.kind is Kind.DIVIDE:
-                return _product(left, self._finite(expr, *_ARITHMETIC[Kind.DIVIDE], Known(1.0), right))
+                return _scaled(left, self._finite(expr, *_ARITHMETIC[Kind.DIVIDE], Known(1.0), right))
             case Known(), Distribution() if expr.kind is Kind.MULTIPLY:
-                return _product(right, left)
+                return _scaled(right, left)
         raise self._error(
             expr, "a distribution may be added to a distribution, and multiplied or divided by a number, nothing else"
         )
@@ -372,13 +377,7 @@ class _Reader:
         return ArgumentError(f"Distribution `{format_expr(self.whole)}`{part}: {message.rstrip('.')}.")
 
 
-def _sum(left: Distribution, right: Distribution, sign: float) -> Distribution:
-    return Distribution(
-        lambda shape, generator: summed(left.sample(shape, generator), right.sample(shape, generator), sign)
-    )
-
-
-def _product(inner: Distribution, factor: float) -> Distribution:
+def _scaled(inner: Distribution, factor: float) -> Distribution:
     return Distribution(lambda shape, generator: scaled(inner.sample(shape, generator), factor))
 
 

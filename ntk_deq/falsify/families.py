@@ -14,57 +14,42 @@ from torch import Tensor
 from ntk_deq.data.distributions import draw
 from ntk_deq.errors import ArgumentError
 from ntk_deq.falsify.domains import SQUARE, choose, within
-from ntk_deq.falsify.exact_builders import BUILDERS, Shape
+from ntk_deq.falsify.exact_builders import BUILDERS, Builder, Shape
 from ntk_deq.falsify.scalars import random_entries, scalar_ladder
 from ntk_deq.language.domain import Domain, DomainKind
 
 _ENTRYWISE = ("constant", "two values", "mixed values", "zeros and ones")
 
-_REAL = {
-    "square": (
-        "identity",
-        "zero",
-        "-identity",
-        "ones",
-        "nonnegative integers",
-        "shift",
-        "rank one",
-        "skew",
-        "diagonal of mixed signs",
-        "permutation",
-        "signs -1, 0, 1",
-        "duplicate rows",
-        "integers",
-    ),
-    "rectangle": (
-        "identity",
-        "zero",
-        "minus ones",
-        "ones",
-        "nonnegative integers",
-        "first unit vector",
-        "rank one",
-        "parallel rows",
-        "diagonal of mixed signs",
-        "permutation",
-        "signs -1, 0, 1",
-        "duplicate rows",
-        "integers",
-    ),
-    "vector": (
-        "ones",
-        "zero",
-        "first unit vector",
-        "minus ones",
-        "nonnegative integers",
-        "alternating signs",
-        "integers",
-        "last unit vector",
-        "signs -1, 0, 1",
-        "powers of two",
-        "duplicate rows",
-    ),
-}
+_SQUARE = (
+    "identity",
+    "zero",
+    "-identity",
+    "ones",
+    "nonnegative integers",
+    "shift",
+    "rank one",
+    "skew",
+    "diagonal of mixed signs",
+    "permutation",
+    "signs -1, 0, 1",
+    "duplicate rows",
+    "integers",
+)
+_RECTANGLE = {"-identity": "minus ones", "shift": "first unit vector", "skew": "parallel rows"}  # in place of others
+_VECTOR = (
+    "ones",
+    "zero",
+    "first unit vector",
+    "minus ones",
+    "nonnegative integers",
+    "alternating signs",
+    "integers",
+    "last unit vector",
+    "signs -1, 0, 1",
+    "powers of two",
+    "duplicate rows",
+)
+_REAL = {"square": _SQUARE, "rectangle": tuple(_RECTANGLE.get(name, name) for name in _SQUARE), "vector": _VECTOR}
 
 _NONNEGATIVE = {
     "square": (
@@ -177,14 +162,18 @@ def exact_family(domain: Domain, shape: Shape, order: int, generator: torch.Gene
         >>> name, A.tolist()
         ('shift', [[0.0, 1.0], [0.0, 0.0]])
     """
-    if domain.kind in SQUARE and (len(shape) != 2 or shape[0] != shape[1]):
-        raise ArgumentError(f"The domain `{domain.kind.value}` is a set of square matrices. Got shape {shape}.")
+    _check_shape(domain, shape)
     if domain.kind in (DomainKind.INTERVAL, DomainKind.INTEGER):
         return _entrywise(domain, shape, order, generator)
     names = family_names(domain, shape)
     name = names[order % len(names)]
     value = BUILDERS[name](shape, generator)
     return name, value.abs() if domain.kind is DomainKind.NONNEGATIVE else value
+
+
+def _check_shape(domain: Domain, shape: Shape) -> None:
+    if domain.kind in SQUARE and (len(shape) != 2 or shape[0] != shape[1]):
+        raise ArgumentError(f"The domain `{domain.kind.value}` is a set of square matrices. Got shape {shape}.")
 
 
 def family_names(domain: Domain, shape: Shape) -> tuple[str, ...]:
@@ -228,14 +217,12 @@ def _entrywise(domain: Domain, shape: Shape, order: int, generator: torch.Genera
     return f"{kind} {ladder[picks[0]].item():g}" if kind == "constant" and count else kind, ladder[picks].reshape(shape)
 
 
-Extent = tuple[int, ...]
-
 _GRID = (
     2.0**-12
 )  # spacing of the factors of a semidefinite matrix: their products have 30 bits, so sums of them are exact
 
 
-def random_family(domain: Domain, shape: Extent, generator: torch.Generator) -> tuple[str, Tensor]:
+def random_family(domain: Domain, shape: Shape, generator: torch.Generator) -> tuple[str, Tensor]:
     """Draw a random member of a domain.
 
     Args:
@@ -254,92 +241,49 @@ def random_family(domain: Domain, shape: Extent, generator: torch.Generator) -> 
         >>> bool((A == -A.T).all())
         True
     """
+    _check_shape(domain, shape)
     kind = domain.kind
-    if kind in SQUARE and (len(shape) != 2 or shape[0] != shape[1]):
-        raise ArgumentError(f"The domain `{kind.value}` is a set of square matrices. Got shape {shape}.")
     if kind in (DomainKind.INTERVAL, DomainKind.INTEGER, DomainKind.POSITIVE):
         return "random entries", random_entries(domain, shape, generator)
-    if kind is DomainKind.ORTHOGONAL:
-        return _orthogonal(shape, generator)
-    if kind is DomainKind.UNIT_ROWS:
-        return _unit_rows(shape, generator)
-    if kind is DomainKind.PSD:
-        return _semidefinite(shape, generator)
-    name, value = _real(shape, generator)
-    return name, _PROJECTIONS[kind](value)
-
-
-def _symmetric_part(value: Tensor) -> Tensor:
-    return (value + value.T) / 2
-
-
-def _skew_part(value: Tensor) -> Tensor:
-    return (value - value.T) / 2
-
-
-def _diagonal_part(value: Tensor) -> Tensor:
-    return torch.diag(torch.diagonal(value))
+    if kind in _RANDOM:
+        return _RANDOM[kind](shape, generator)
+    names = list(REAL_FAMILIES)[: None if len(shape) == 2 else _VECTOR_FAMILIES]
+    name = names[0] if choose(generator, 3) == 0 else names[choose(generator, len(names))]  # a third is plain Gaussian
+    return name, _PROJECTIONS[kind](REAL_FAMILIES[name](shape, generator))
 
 
 _PROJECTIONS: dict[DomainKind, Callable[[Tensor], Tensor]] = {
     DomainKind.REAL: torch.clone,
     DomainKind.NONNEGATIVE: torch.abs,
-    DomainKind.SYMMETRIC: _symmetric_part,
-    DomainKind.SKEW: _skew_part,
-    DomainKind.DIAGONAL: _diagonal_part,
+    DomainKind.SYMMETRIC: lambda value: (value + value.T) / 2,
+    DomainKind.SKEW: lambda value: (value - value.T) / 2,
+    DomainKind.DIAGONAL: lambda value: torch.diag(torch.diagonal(value)),
 }
 
-REAL_FAMILIES = (
-    "gaussian",
-    "contraction",
-    "gaussian over root of columns",
-    "heavy tails",
-    "sparse",
-    "shifted",
-    "graded spectrum",
-    "near-parallel rows",
-    "low rank",
-)
-_VECTOR_FAMILIES = REAL_FAMILIES[:6]  # the others need a matrix
 
-
-def _real(shape: Extent, generator: torch.Generator) -> tuple[str, Tensor]:
-    """Draw from one of the real families; every third draw is plain Gaussian."""
-    names = REAL_FAMILIES if len(shape) == 2 else _VECTOR_FAMILIES
-    name = names[0] if choose(generator, 3) == 0 else names[choose(generator, len(names))]
-    return name, _real_member(name, shape, generator)
-
-
-def _real_member(name: str, shape: Extent, generator: torch.Generator) -> Tensor:
-    if name == "graded spectrum":
-        return _graded_spectrum(shape, generator)
-    if name == "near-parallel rows":
-        if shape[1] < 2:
-            return draw("duplicates", _gaussian, shape=shape, generator=generator)
-        return draw("near_parallel", 2.0 ** -(1 + choose(generator, 25)), shape=shape, generator=generator)
-    if name == "low rank":
-        rank = 1 + choose(generator, max(1, min(shape) - 1))
-        return draw("low_rank", _gaussian, rank, shape=shape, generator=generator)
-    value = _gaussian(shape, generator)
-    if name == "contraction":  # norm just below or above one, so that a hypothesis such as gamma norm(A) < 1 is tried
-        norm = torch.linalg.matrix_norm(value, ord=2) if len(shape) == 2 else torch.linalg.vector_norm(value)
-        return value * ((0.25 + torch.rand((), generator=generator, dtype=torch.float64)) / norm)
-    if name == "gaussian over root of columns":
-        return value / math.sqrt(shape[-1])
-    if name == "heavy tails":
-        return value**3
-    if name == "sparse":
-        return value * (torch.rand(shape, generator=generator) < 0.3)
-    if name == "shifted":
-        return value + 2.0 * _gaussian((), generator)
-    return value
-
-
-def _gaussian(shape: Extent, generator: torch.Generator) -> Tensor:
+def _gaussian(shape: Shape, generator: torch.Generator) -> Tensor:
     return torch.randn(shape, generator=generator, dtype=torch.float64)
 
 
-def _graded_spectrum(shape: Extent, generator: torch.Generator) -> Tensor:
+def _contraction(shape: Shape, generator: torch.Generator) -> Tensor:
+    """A norm just below or above one, so that a hypothesis such as gamma norm(A) < 1 is tried."""
+    value = _gaussian(shape, generator)
+    norm = torch.linalg.matrix_norm(value, ord=2) if len(shape) == 2 else torch.linalg.vector_norm(value)
+    return value * ((0.25 + torch.rand((), generator=generator, dtype=torch.float64)) / norm)
+
+
+def _near_parallel(shape: Shape, generator: torch.Generator) -> Tensor:
+    if shape[1] < 2:
+        return draw("duplicates", _gaussian, shape=shape, generator=generator)
+    return draw("near_parallel", 2.0 ** -(1 + choose(generator, 25)), shape=shape, generator=generator)
+
+
+def _low_rank(shape: Shape, generator: torch.Generator) -> Tensor:
+    rank = 1 + choose(generator, max(1, min(shape) - 1))
+    return draw("low_rank", _gaussian, rank, shape=shape, generator=generator)
+
+
+def _graded_spectrum(shape: Shape, generator: torch.Generator) -> Tensor:
     """Random singular vectors with singular values 1, c, c^2, ... for c = 2^-1 to 2^-8."""
     inner = min(shape)
     left = draw("orthonormal_rows", shape=(inner, shape[0]), generator=generator)
@@ -348,11 +292,25 @@ def _graded_spectrum(shape: Extent, generator: torch.Generator) -> Tensor:
     return left.T @ (torch.exp2(-float(ratio) * torch.arange(inner, dtype=torch.float64)).unsqueeze(1) * right)
 
 
-def _orthogonal(shape: Extent, generator: torch.Generator) -> tuple[str, Tensor]:
+REAL_FAMILIES: dict[str, Builder] = {
+    "gaussian": _gaussian,
+    "contraction": _contraction,
+    "gaussian over root of columns": lambda shape, generator: _gaussian(shape, generator) / math.sqrt(shape[-1]),
+    "heavy tails": lambda shape, generator: _gaussian(shape, generator) ** 3,
+    "sparse": lambda shape, generator: _gaussian(shape, generator) * (torch.rand(shape, generator=generator) < 0.3),
+    "shifted": lambda shape, generator: _gaussian(shape, generator) + 2.0 * _gaussian((), generator),
+    "graded spectrum": _graded_spectrum,
+    "near-parallel rows": _near_parallel,
+    "low rank": _low_rank,
+}
+_VECTOR_FAMILIES = 6  # the others need a matrix
+
+
+def _orthogonal(shape: Shape, generator: torch.Generator) -> tuple[str, Tensor]:
     return "random orthogonal", draw("orthogonal", shape=shape, generator=generator)
 
 
-def _unit_rows(shape: Extent, generator: torch.Generator) -> tuple[str, Tensor]:
+def _unit_rows(shape: Shape, generator: torch.Generator) -> tuple[str, Tensor]:
     which = choose(generator, 4)
     if which == 0 and len(shape) == 2 and shape[1] >= 2:
         eps = 2.0 ** -(1 + choose(generator, 25))
@@ -363,9 +321,16 @@ def _unit_rows(shape: Extent, generator: torch.Generator) -> tuple[str, Tensor]:
     return "random unit rows", draw("sphere", shape=shape, generator=generator)
 
 
-def _semidefinite(shape: Extent, generator: torch.Generator) -> tuple[str, Tensor]:
+def _semidefinite(shape: Shape, generator: torch.Generator) -> tuple[str, Tensor]:
     """R'R for a Gaussian R rounded to a grid, so that the product has no rounding and is semidefinite exactly."""
     which = choose(generator, 3)
     rows = (2 * shape[0], shape[0], max(1, shape[0] // 2))[which]
     factor = torch.round(_gaussian((rows, shape[0]), generator) / math.sqrt(rows) / _GRID) * _GRID
     return ("well-conditioned R'R", "square R'R", "singular R'R")[which], factor.T @ factor
+
+
+_RANDOM: dict[DomainKind, Callable[[Shape, torch.Generator], tuple[str, Tensor]]] = {
+    DomainKind.ORTHOGONAL: _orthogonal,
+    DomainKind.UNIT_ROWS: _unit_rows,
+    DomainKind.PSD: _semidefinite,
+}

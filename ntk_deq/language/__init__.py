@@ -5,7 +5,7 @@ arguments.py, application.py   functions of arguments, and formulas in which the
 function_domains.py       sets of functions and their members
 types.py, typing.py       scalars, matrices of symbolic sizes, intervals; shapes.py, calls.py: what fits together
 record.py                 what is said of a function: shape, range, laws, notation, mutants, NumPy
-functions.py, functionals.py, pieces.py, number_functions.py, activation_functions.py   the records
+functions.py, functionals.py, pieces.py, number_functions.py   the records
 hints.py                  names from elsewhere; what was meant by what is no expression; problems, worded and placed
 symmetry.py               which formulas are symmetric, and how comparisons order them
 domain.py                 what a variable may be: domains and distributions

@@ -16,7 +16,7 @@ from importlib import resources
 
 from ntk_deq.errors import ArgumentError, Position, nearest_name
 from ntk_deq.files.yaml import plain, read_text
-from ntk_deq.language.domain import DISTRIBUTIONS, Free
+from ntk_deq.language.domain import DISTRIBUTIONS, Free, scalar_names
 from ntk_deq.language.families import Family, defined, size_of
 from ntk_deq.language.function_domains import FunctionDomain
 from ntk_deq.language.functions import FUNCTIONS
@@ -329,6 +329,11 @@ class Setting:
     def variables(self) -> dict[str, Free | Draw]:
         """The variables that range over domains and those that are drawn, by name."""
         return {**self.free, **self.draws}
+
+    @property
+    def drawing(self) -> set[str]:
+        """Names of scalars on which draws depend."""
+        return {node.name for draw in self.draws.values() for node in scalar_names(draw.distribution)}
 
     def families(self) -> dict[str, Family]:
         """Return the variables and sizes that have members, by name."""

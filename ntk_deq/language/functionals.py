@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import partial
 
 from ntk_deq.language.calls import (
     Parameter,
@@ -43,35 +44,33 @@ def _norm(index: str) -> str:
     return tag("msub", fenced("{}", "‖", "‖"), index)
 
 
+_of_matrix = partial(Function, group="Norms and spectra", parameters=(_P.MATRIX,), result=scalar_shape)
+_of_square = partial(_of_matrix, parameters=(_P.SQUARE,))
+_of_entries = partial(_of_matrix, group="Numbers of a matrix")
+
+
 TO_NUMBERS = (
-    Function(
-        "trace",
-        "Numbers of a matrix",
-        (_P.SQUARE,),
-        "Sum of the diagonal.",
-        scalar_shape,
+    _of_entries(
+        name="trace",
+        parameters=(_P.SQUARE,),
+        summary="Sum of the diagonal.",
         degree=Degree.LINEAR,
         blind=_TURNED_OR_SWAPPED,
         mathml=word("tr"),
         numpy="np.trace({})",
     ),
-    Function(
-        "det",
-        "Numbers of a matrix",
-        (_P.SQUARE,),
-        "Determinant.",
-        scalar_shape,
+    _of_entries(
+        name="det",
+        parameters=(_P.SQUARE,),
+        summary="Determinant.",
         smooth=True,
         blind=_TURNED_OR_SWAPPED,
         differential="Y*trace(inv(X)*D)",
         numpy="np.linalg.det({})",
     ),
-    Function(
-        "sum",
-        "Numbers of a matrix",
-        (_P.MATRIX,),
-        "Sum of all entries.",
-        scalar_shape,
+    _of_entries(
+        name="sum",
+        summary="Sum of all entries.",
         degree=Degree.LINEAR,
         blind=_TURNED_OR_SWAPPED,
         values=total,
@@ -79,12 +78,11 @@ TO_NUMBERS = (
         numpy="np.sum({})",
         of_number="",
     ),
-    Function(
-        "dot",
-        "Numbers of a matrix",
-        (_P.MATRIX, _P.MATRIX),
-        "Inner product of two vectors, or of two matrices of one shape: trace(A'*B).",
-        same_shapes_scalar,
+    _of_entries(
+        name="dot",
+        parameters=(_P.MATRIX, _P.MATRIX),
+        summary="Inner product of two vectors, or of two matrices of one shape: trace(A'*B).",
+        result=same_shapes_scalar,
         degree=Degree.BILINEAR,
         commutes=True,
         product=Product.INNER,
@@ -92,12 +90,11 @@ TO_NUMBERS = (
         mathml=fenced("{}", "⟨", "⟩"),
         numpy="np.sum({:f} * {:s})",
     ),
-    Function(
-        "max",
-        "Numbers of a matrix",
-        (_P.VALUE,),
-        "Largest of several scalars, or of a matrix's entries.",
-        extreme_shape,
+    _of_entries(
+        name="max",
+        parameters=(_P.VALUE,),
+        summary="Largest of several scalars, or of a matrix's entries.",
+        result=extreme_shape,
         repeats=True,
         values=extreme(max),
         above=frozenset({"min"}),
@@ -108,12 +105,11 @@ TO_NUMBERS = (
         of_number="",
         grows=True,
     ),
-    Function(
-        "min",
-        "Numbers of a matrix",
-        (_P.VALUE,),
-        "Smallest of several scalars, or of a matrix's entries.",
-        extreme_shape,
+    _of_entries(
+        name="min",
+        parameters=(_P.VALUE,),
+        summary="Smallest of several scalars, or of a matrix's entries.",
+        result=extreme_shape,
         repeats=True,
         values=extreme(min),
         mutant=("extreme", "max"),
@@ -123,12 +119,10 @@ TO_NUMBERS = (
         of_number="",
         grows=True,
     ),
-    Function(
-        "norm",
-        "Norms and spectra",
-        (_P.VALUE,),
-        "Spectral norm of a matrix, Euclidean norm of a vector, absolute value of a scalar.",
-        scalar_shape,
+    _of_matrix(
+        name="norm",
+        parameters=(_P.VALUE,),
+        summary="Spectral norm of a matrix, Euclidean norm of a vector, absolute value of a scalar.",
         blind=_ANY,
         values=always(NOT_NEGATIVE),
         above=frozenset({"lambda_max", "lambda_min", "rho", "sigma_max", "sigma_min"}),
@@ -138,12 +132,9 @@ TO_NUMBERS = (
         of_number="abs",
         length=Length.VECTOR,
     ),
-    Function(
-        "fro",
-        "Norms and spectra",
-        (_P.MATRIX,),
-        "Frobenius norm.",
-        scalar_shape,
+    _of_matrix(
+        name="fro",
+        summary="Frobenius norm.",
         blind=_ANY,
         values=always(NOT_NEGATIVE),
         above=frozenset({"lambda_max", "lambda_min", "norm", "rho", "sigma_max", "sigma_min"}),
@@ -154,34 +145,25 @@ TO_NUMBERS = (
         of_vector="norm",
         length=Length.MATRIX,
     ),
-    Function(
-        "norm1",
-        "Norms and spectra",
-        (_P.MATRIX,),
-        "Largest absolute column sum.",
-        scalar_shape,
+    _of_matrix(
+        name="norm1",
+        summary="Largest absolute column sum.",
         blind=frozenset({_C.SIGN}),
         values=always(NOT_NEGATIVE),
         mathml=_norm(mn("1")),
         numpy="np.linalg.norm({}, 1)",
     ),
-    Function(
-        "norminf",
-        "Norms and spectra",
-        (_P.MATRIX,),
-        "Largest absolute row sum.",
-        scalar_shape,
+    _of_matrix(
+        name="norminf",
+        summary="Largest absolute row sum.",
         blind=frozenset({_C.SIGN}),
         values=always(NOT_NEGATIVE),
         mathml=_norm(mi("∞")),
         numpy="np.linalg.norm({}, np.inf)",
     ),
-    Function(
-        "sigma_min",
-        "Norms and spectra",
-        (_P.MATRIX,),
-        "The min(rows, columns)-th singular value.",
-        scalar_shape,
+    _of_matrix(
+        name="sigma_min",
+        summary="The min(rows, columns)-th singular value.",
         blind=_ANY,
         values=always(NOT_NEGATIVE),
         mutant=("spectral", "sigma_max"),
@@ -189,12 +171,9 @@ TO_NUMBERS = (
         numpy="np.linalg.svd({}, compute_uv=False)[-1]",
         of_vector="norm",
     ),
-    Function(
-        "sigma_max",
-        "Norms and spectra",
-        (_P.MATRIX,),
-        "Largest singular value.",
-        scalar_shape,
+    _of_matrix(
+        name="sigma_max",
+        summary="Largest singular value.",
         blind=_ANY,
         values=always(NOT_NEGATIVE),
         above=frozenset({"norm", "rho", "sigma_min"}),
@@ -203,35 +182,26 @@ TO_NUMBERS = (
         numpy="np.linalg.svd({}, compute_uv=False)[0]",
         of_vector="norm",
     ),
-    Function(
-        "cond",
-        "Norms and spectra",
-        (_P.MATRIX,),
-        "Largest over smallest singular value.",
-        scalar_shape,
+    _of_matrix(
+        name="cond",
+        summary="Largest over smallest singular value.",
         blind=_ANY,
         values=always(Range(low=Fraction(1))),
         partial=True,
         numpy="np.linalg.cond({})",
     ),
-    Function(
-        "lambda_min",
-        "Norms and spectra",
-        (_P.SQUARE,),
-        "Smallest real part of an eigenvalue.",
-        scalar_shape,
+    _of_square(
+        name="lambda_min",
+        summary="Smallest real part of an eigenvalue.",
         blind=_TURNED,
         mutant=("spectral", "lambda_max"),
         mathml=_indexed("λ", "min"),
         eigenvalue=0,
         numpy="np.min(np.linalg.eigvals({}).real)",
     ),
-    Function(
-        "lambda_max",
-        "Norms and spectra",
-        (_P.SQUARE,),
-        "Largest real part of an eigenvalue.",
-        scalar_shape,
+    _of_square(
+        name="lambda_max",
+        summary="Largest real part of an eigenvalue.",
         blind=_TURNED,
         above=frozenset({"lambda_min"}),
         mutant=("spectral", "lambda_min"),
@@ -239,24 +209,18 @@ TO_NUMBERS = (
         eigenvalue=-1,
         numpy="np.max(np.linalg.eigvals({}).real)",
     ),
-    Function(
-        "rho",
-        "Norms and spectra",
-        (_P.SQUARE,),
-        "Spectral radius: largest modulus of an eigenvalue.",
-        scalar_shape,
+    _of_square(
+        name="rho",
+        summary="Spectral radius: largest modulus of an eigenvalue.",
         blind=_TURNED_OR_SIGNED,
         values=always(NOT_NEGATIVE),
         above=frozenset({"lambda_max", "lambda_min"}),
         mathml=word("ρ"),
         numpy="np.max(np.abs(np.linalg.eigvals({})))",
     ),
-    Function(
-        "nuclear",
-        "Norms and spectra",
-        (_P.MATRIX,),
-        "Nuclear norm: sum of the singular values.",
-        scalar_shape,
+    _of_matrix(
+        name="nuclear",
+        summary="Nuclear norm: sum of the singular values.",
         blind=_ANY,
         values=always(NOT_NEGATIVE),
         above=frozenset({"fro", "lambda_max", "lambda_min", "norm", "rho", "sigma_max", "sigma_min"}),
@@ -264,22 +228,16 @@ TO_NUMBERS = (
         mathml=_norm(mo("∗")),
         numpy="np.linalg.norm({}, 'nuc')",
     ),
-    Function(
-        "rank",
-        "Norms and spectra",
-        (_P.MATRIX,),
-        "Rank; open where a singular value may be zero and may not.",
-        scalar_shape,
+    _of_matrix(
+        name="rank",
+        summary="Rank; open where a singular value may be zero and may not.",
         blind=_ANY,
         values=always(NOT_NEGATIVE),
         numpy="np.linalg.matrix_rank({})",
     ),
-    Function(
-        "lambda_sym",
-        "Norms and spectra",
-        (_P.SQUARE,),
-        "Smallest eigenvalue of a symmetric matrix; of any other matrix it is not defined.",
-        scalar_shape,
+    _of_square(
+        name="lambda_sym",
+        summary="Smallest eigenvalue of a symmetric matrix; of any other matrix it is not defined.",
         blind=_TURNED_OR_SWAPPED,
         of_symmetric=True,
         partial=True,

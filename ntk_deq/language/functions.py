@@ -1,17 +1,14 @@
 """The functions of the claim language: one record for each, which says what is true of it wherever it is asked for.
 
 The records of functions of matrices, of derivatives and of the model are here. Those of functions of one number, which
-act on a matrix entry by entry, are in `activation_functions` and `number_functions`; what computes these are twins in
-`ntk_deq.evaluation.functions.entrywise`. Functions from a matrix to a number are in `functionals`, pieces in `pieces`.
-
-The records of the functions of matrices, of derivatives and of the model; see `ntk_deq.language.functions`.
+act on a matrix entry by entry, are in `number_functions`, functions from a matrix to a number in `functionals`, pieces
+in `pieces`. What computes them are their twins in `ntk_deq.evaluation.functions`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from ntk_deq.language.activation_functions import ACTIVATIONS, WITH_A_PARAMETER
 from ntk_deq.language.calls import (
     Call,
     Parameter,
@@ -33,7 +30,7 @@ from ntk_deq.language.calls import (
 from ntk_deq.language.format import PRODUCT, SUM, TENSOR
 from ntk_deq.language.functionals import TO_NUMBERS
 from ntk_deq.language.notation import applied, fenced, group, mi, mo, tag, word
-from ntk_deq.language.number_functions import CONSTANTS, OF_NUMBERS, RIVALS
+from ntk_deq.language.number_functions import ACTIVATIONS, CONSTANTS, OF_NUMBERS, RIVALS, WITH_A_PARAMETER
 from ntk_deq.language.pieces import PIECES
 from ntk_deq.language.record import (
     TRANSPOSED,

@@ -7,6 +7,7 @@ Whether a piece exists is settled here wherever the ranges of the size letters s
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from ntk_deq.language.calls import Call, Parameter
 from ntk_deq.language.record import Degree, Function, any_of, first, with_zero
@@ -132,88 +133,55 @@ def _diagonal_shape(call: Call) -> Type:
     return Type(Sort.MATRIX, rows, cols)
 
 
+_piece = partial(
+    Function, group="Pieces", parameters=(_P.MATRIX, _P.INDEX, _P.INDEX), degree=Degree.LINEAR, values=first
+)
+_together = partial(Function, group="Pieces", parameters=(_P.VALUE,), degree=Degree.LINEAR, repeats=True, values=any_of)
+
 PIECES = (
-    Function(
-        Sign.ENTRY,
-        "Pieces",
-        (_P.MATRIX, _P.INDEX, _P.INDEX),
-        "Entry of a matrix, in row i and column j counted from 1; `v{i}` of a vector.",
-        _entry_shape,
-        degree=Degree.LINEAR,
-        optional=1,
+    _piece(
+        name=Sign.ENTRY,
+        summary="Entry of a matrix, in row i and column j counted from 1; `v{i}` of a vector.",
+        result=_entry_shape,
         form="A{i, j}",
-        values=first,
+        optional=1,
     ),
-    Function(
-        Sign.SEGMENT,
-        "Pieces",
-        (_P.MATRIX, _P.INDEX, _P.INDEX),
-        "The entries i to p of a vector.",
-        _segment_shape,
-        degree=Degree.LINEAR,
-        form="v{i..p}",
-        values=first,
-    ),
-    Function(
-        Sign.ROWS,
-        "Pieces",
-        (_P.MATRIX, _P.INDEX, _P.INDEX),
-        "The rows i to p of a matrix; `A{i, :}` is one row.",
-        _rows_shape,
-        degree=Degree.LINEAR,
+    _piece(name=Sign.SEGMENT, summary="The entries i to p of a vector.", result=_segment_shape, form="v{i..p}"),
+    _piece(
+        name=Sign.ROWS,
+        summary="The rows i to p of a matrix; `A{i, :}` is one row.",
+        result=_rows_shape,
         form="A{i..p, :}",
-        values=first,
     ),
-    Function(
-        Sign.COLUMNS,
-        "Pieces",
-        (_P.MATRIX, _P.INDEX, _P.INDEX),
-        "The columns j to q of a matrix; `A{:, j}` is one column.",
-        _columns_shape,
-        degree=Degree.LINEAR,
+    _piece(
+        name=Sign.COLUMNS,
+        summary="The columns j to q of a matrix; `A{:, j}` is one column.",
+        result=_columns_shape,
         form="A{:, j..q}",
-        values=first,
     ),
-    Function(
-        Sign.BLOCK,
-        "Pieces",
-        (_P.MATRIX, _P.INDEX, _P.INDEX, _P.INDEX, _P.INDEX),
-        "The block of rows i to p and columns j to q.",
-        _block_shape,
-        degree=Degree.LINEAR,
+    _piece(
+        name=Sign.BLOCK,
+        parameters=(_P.MATRIX, _P.INDEX, _P.INDEX, _P.INDEX, _P.INDEX),
+        summary="The block of rows i to p and columns j to q.",
+        result=_block_shape,
         form="A{i..p, j..q}",
-        values=first,
     ),
-    Function(
-        Sign.ROW,
-        "Pieces",
-        (_P.VALUE,),
-        "Numbers or matrices side by side; a number is one entry.",
-        _beside_shape,
-        degree=Degree.LINEAR,
-        repeats=True,
+    _together(
+        name=Sign.ROW,
+        summary="Numbers or matrices side by side; a number is one entry.",
+        result=_beside_shape,
         form="[A, B]",
-        values=any_of,
     ),
-    Function(
-        Sign.STACK,
-        "Pieces",
-        (_P.VALUE,),
-        "One above the other; with both signs `[A, B; C, D]` is a block matrix and `[1, 2; 3, 4]` a literal.",
-        _above_shape,
-        degree=Degree.LINEAR,
-        repeats=True,
+    _together(
+        name=Sign.STACK,
+        summary="One above the other; with both signs `[A, B; C, D]` is a block matrix and `[1, 2; 3, 4]` a literal.",
+        result=_above_shape,
         form="[A; B]",
-        values=any_of,
     ),
-    Function(
-        "blockdiag",
-        "Pieces",
-        (_P.VALUE,),
-        "Matrices along the diagonal, zeros elsewhere.",
-        _diagonal_shape,
-        degree=Degree.LINEAR,
-        repeats=True,
+    _together(
+        name="blockdiag",
+        summary="Matrices along the diagonal, zeros elsewhere.",
+        result=_diagonal_shape,
         turns=True,
         values=lambda args: with_zero([any_of(args)]),
     ),

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
+from typing import Protocol
 
 from ntk_deq.language.calls import Parameter
 from ntk_deq.language.declaration import ModelSignature, Role
@@ -101,6 +102,7 @@ class RunKind:
 
 MAX_STEPS = 10_000
 MAX_TRAINING_STEPS = 1_000_000
+_STEPS = RunKey("steps", KeyValue.COUNT, "Number of steps; the index runs from 0 to it.", required=True, most=MAX_STEPS)
 _UNTIL = "The run ends when L is this part of L[0]."
 
 FIXED_POINT = RunKind(
@@ -113,15 +115,7 @@ FIXED_POINT = RunKind(
     trains=False,
     costly=False,
     budget="{steps} steps",
-    keys=(
-        RunKey(
-            "steps",
-            KeyValue.COUNT,
-            "Number of steps; the index runs from 0 to it.",
-            required=True,
-            most=MAX_STEPS,
-        ),
-    ),
+    keys=(_STEPS,),
 )
 GRADIENT_DESCENT = RunKind(
     name="gradient-descent",
@@ -180,20 +174,39 @@ RECURSION = RunKind(
     trains=False,
     costly=False,
     budget="{steps} steps",
-    keys=(
-        RunKey(
-            "steps",
-            KeyValue.COUNT,
-            "Number of steps; the index runs from 0 to it.",
-            required=True,
-            most=MAX_STEPS,
-        ),
-    ),
+    keys=(_STEPS,),
     written=True,
 )
 
 RUN_KINDS = {kind.name: kind for kind in (FIXED_POINT, GRADIENT_DESCENT, GRADIENT_FLOW, RECURSION)}
 """Kinds of run by name."""
+
+
+class Told(Protocol):
+    """A run or its record."""
+
+    @property
+    def method(self) -> str:
+        """The name of its kind."""
+
+    @property
+    def step(self) -> float | None:
+        """The step size, or None."""
+
+
+def told_in(record: Told) -> RunKind:
+    """Return the kind of run in whose index a record is told: flow that stands for descent is told in its steps.
+
+    Args:
+        record: A run or its record.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> [told_in(SimpleNamespace(method="gradient-flow", step=step)).letter for step in (None, 0.1)]
+        ['t', 'k']
+    """
+    kind = RUN_KINDS.get(record.method, GRADIENT_DESCENT)
+    return kind if kind.index.whole or record.step is None else GRADIENT_DESCENT
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ntk_deq.errors import ArgumentError
 from ntk_deq.files import write_whole
+from ntk_deq.language.run import told_in
 from ntk_deq.plots.convergence import convergence, draw_loss, draw_shares, norms
 from ntk_deq.plots.landscapes import landscape, trajectories
 from ntk_deq.plots.panels import Bound, Drawable, as_record, draw_paths, loss_record, paths, set_steps
@@ -41,7 +42,7 @@ from ntk_deq.plots.style import (
 )
 from ntk_deq.report import instantaneous_range, method_words, rate_ratio, run_name, short_rate
 from ntk_deq.report.console import one_line
-from ntk_deq.report.curves import loss_picture, share_curves, told_in
+from ntk_deq.report.curves import loss_picture, share_curves
 from ntk_deq.verify.results import TrainingRecord
 
 if TYPE_CHECKING:

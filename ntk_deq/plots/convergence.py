@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ntk_deq.errors import ArgumentError, nearest_name
+from ntk_deq.errors import ArgumentError, name_hint
+from ntk_deq.language.run import told_in
 from ntk_deq.plots.panels import (
     Bound,
     Drawable,
@@ -46,7 +47,6 @@ from ntk_deq.report.curves import (
     loss_picture,
     measured_name,
     share_curves,
-    told_in,
 )
 from ntk_deq.verify.results import TrainingRecord
 
@@ -306,8 +306,7 @@ def _norm_lines(run: TrainingRun, bounds: Mapping[str, float] | None) -> list[_L
         raise ArgumentError(f"`bounds` of norms must be bounds by name of a parameter, at least one. Got {bounds!r}.")
     for name, bound in (bounds or {}).items():
         if name not in parameters:
-            near = nearest_name(name, parameters)
-            hint = f" Did you mean {near!r}?" if near else ""
+            hint = name_hint(name, parameters)
             raise ArgumentError(f"`bounds` of norms must name parameters: {', '.join(parameters)}. Got {name!r}.{hint}")
         if not isinstance(bound, int | float) or not 0 < bound < math.inf:
             raise ArgumentError(f"`bounds` of norms must be numbers > 0. Got {bound!r} for {name!r}.")

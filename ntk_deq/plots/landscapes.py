@@ -64,9 +64,13 @@ def landscape(found: Landscape, ax: Axes | None = None, *, kind: str = "contour"
             _, ax = pyplot.subplots(figsize=(COLUMN, _HEIGHT), layout="constrained", subplot_kw=look)
         if planar:
             draw_plane(ax, found.at[0].numpy(), found.at[1].numpy(), found.loss.numpy(), kind=kind)
-            _draw_path(ax, found, flat=kind == "contour")
+            if found.path is not None and kind == "contour":
+                rows = found.path.numpy()
+                ax.plot(rows[:, 0], rows[:, 1], color="#ffb454", linewidth=1.1, marker="o", markersize=2.2)
         else:
-            _draw_line(ax, found)
+            ax.plot(found.at[0], found.loss, color=MEASURED)
+            ax.plot(0.0, found.centre, "+", color=INK, markersize=7.0)
+            ax.set_ylabel("loss")
         _name_axes(ax, found, planar)
         return ax
 
@@ -78,7 +82,6 @@ def draw_plane(
     loss: Any,
     *,
     kind: str = "contour",
-    label: str = "loss",
     limits: tuple[float, float] | None = None,
 ) -> Any:
     """Draw losses over a plane into `ax`; the look is the caller's.
@@ -89,7 +92,6 @@ def draw_plane(
         second: Along the second.
         loss: At each point, first direction first.
         kind: `contour` or `surface`.
-        label: What the colours mean.
         limits: The losses at the ends of the colours, so that several planes have the same; None: the plane's own.
 
     Returns:
@@ -115,7 +117,7 @@ def draw_plane(
         # Without shading, which would make one colour of two losses, and with edges in its place.
         look: dict[str, Any] = {"rstride": 1, "cstride": 1, "linewidth": 0.2, "edgecolor": "white", "shade": False}
         ax.plot_surface(across, up, height, facecolors=facecolors, antialiased=True, **look)
-        ax.set_zlabel(rf"$\log_{{10}}$ {label}" if logarithmic else label, labelpad=-4.0)
+        ax.set_zlabel(r"$\log_{10}$ loss" if logarithmic else "loss", labelpad=-4.0)
         ax.xaxis.labelpad = ax.yaxis.labelpad = -4.0
         ax.tick_params(pad=-2.0)
         ax.locator_params(axis="both", nbins=4)
@@ -127,26 +129,13 @@ def draw_plane(
     ax.contour(across, up, values, levels=levels, colors="white", linewidths=0.3, alpha=0.6)
     ax.plot(0.0, 0.0, "+", color="white", markersize=7.0, markeredgewidth=1.2)
     ax.set_box_aspect(1)
-    bar = ax.get_figure().colorbar(drawn, ax=ax, label=label, fraction=0.046, pad=0.03)
+    bar = ax.get_figure().colorbar(drawn, ax=ax, label="loss", fraction=0.046, pad=0.03)
     bar.outline.set_visible(False)
     if logarithmic:
-        ticks = [level for level in levels[:: math.ceil(_LEVELS / 5)]]
+        ticks = levels[:: math.ceil(_LEVELS / 5)]
         bar.set_ticks(ticks, labels=[f"{float(f'{tick:.2g}'):g}" for tick in ticks])
         bar.minorticks_off()
     return drawn
-
-
-def _draw_path(ax: Any, found: Landscape, *, flat: bool) -> None:
-    if found.path is None or not flat:
-        return
-    rows = found.path.numpy()
-    ax.plot(rows[:, 0], rows[:, 1], color="#ffb454", linewidth=1.1, marker="o", markersize=2.2)
-
-
-def _draw_line(ax: Any, found: Landscape) -> None:
-    ax.plot(found.at[0], found.loss, color=MEASURED)
-    ax.plot(0.0, found.centre, "+", color=INK, markersize=7.0)
-    ax.set_ylabel("loss")
 
 
 def _name_axes(ax: Any, found: Landscape, planar: bool) -> None:

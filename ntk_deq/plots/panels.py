@@ -10,12 +10,13 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from ntk_deq.errors import ArgumentError
-from ntk_deq.language.run import RunKind
+from ntk_deq.language.run import RunKind, told_in
 from ntk_deq.plots.style import INK, axes_or_new, paper_style, parameter_symbol, series
-from ntk_deq.report.curves import are_spread, isolated, loss_curve, told_in
+from ntk_deq.report.curves import are_spread, isolated, loss_curve
 from ntk_deq.verify.results import Curve, Rate, TrainingRecord
 
 if TYPE_CHECKING:
@@ -309,30 +310,13 @@ def _fraction(ax: Axes, value: float) -> float:
 def _apart(wanted: list[float], gap: float) -> list[float]:
     """Return places in the order of `wanted` and as near to it as can be, each at least `gap` from the next."""
     order = sorted(range(len(wanted)), key=lambda i: wanted[i])
-    groups: list[list[int]] = []
-    for i in order:
-        groups.append([i])
-        while (
-            len(groups) > 1
-            and _centre(groups[-1], wanted) - _centre(groups[-2], wanted)
-            < gap * (len(groups[-1]) + len(groups[-2])) / 2
-        ):
-            last = groups.pop()
-            groups[-1] += last
-    places = [0.0] * len(wanted)
-    for group in groups:
-        start = _centre(group, wanted) - gap * (len(group) - 1) / 2
-        for number, i in enumerate(group):
-            places[i] = start + gap * number
-    lowest = min(-gap / 2, *wanted) if wanted else 0.0  # what stands below the axis belongs to the axis
-    for i in [i for group in groups for i in group]:
-        places[i] = max(places[i], lowest)
+    free = [wanted[i] - gap * number for number, i in enumerate(order)]
+    places, lowest = [0.0] * len(wanted), min(-gap / 2, *wanted) if wanted else 0.0  # what is below belongs to the axis
+    for number, i in enumerate(order):  # isotonic regression: of all means of neighbours, the largest of the least
+        least = (min(fmean(free[a:b]) for b in range(number + 1, len(free) + 1)) for a in range(number + 1))
+        places[i] = max(max(least) + gap * number, lowest)
         lowest = places[i] + gap
     return places
-
-
-def _centre(group: list[int], wanted: list[float]) -> float:
-    return sum(wanted[i] for i in group) / len(group)
 
 
 _HEIGHT = 1.8

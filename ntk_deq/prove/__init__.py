@@ -1,10 +1,10 @@
 """Proofs of claims about real numbers: exact arguments first, then branch and bound (docs/design.md, section 1).
 
 problem.py       the claim as hypotheses and a goal in numbers
-exact.py, algebra.py, cases.py    what hypotheses say, identities and case distinctions, by exact algebra
-positivity.py, signomial.py, signs.py, monotone.py    why a term has a sign
-branch.py, box.py, intervals.py, enclosure.py    boxes of the domain, each decided in balls or cut in two, and
-                 a point that meets the hypotheses
+cases.py, exact.py    equations solved, case distinctions, what hypotheses say, by exact algebra
+algebra.py, signomial.py, positivity.py    normal forms, and why a sum has a sign
+branch.py, box.py, enclosure.py    boxes of the domain, each decided in balls or cut in two, and a point that meets
+                 the hypotheses
 
 Here: real expressions as shared, lightly simplified trees, what a proof computes with. A term is made once: equal terms
 are the same object, so that work on a term can be kept in a dictionary. Simplification only folds rational numbers and
@@ -14,12 +14,23 @@ apart (`problem`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
+from typing import TypeVar
+
+from flint import fmpz
+
+T = TypeVar("T")
 
 MAX_BITS = 4096
 """Bits of a folded rational number; a longer one stays unevaluated."""
+
+
+MAX_NODES = 2_000
+"""Nodes of a derivative that is still worth an evaluation at every box."""
 
 
 class Op(StrEnum):
@@ -57,6 +68,10 @@ class Term:
     name: str
     number: int
     variables: frozenset[str]
+
+    def applied(self, table: Mapping[Op, Callable[..., T]], parts: Sequence[object]) -> T:
+        """Apply what a table has for this kind of term to what stands for its parts, and to the exponent of a power."""
+        return table[self.op](*parts, self.value) if self.op is Op.POWER else table[self.op](*parts)
 
 
 class Terms:
@@ -205,34 +220,25 @@ class Terms:
 
     def rebuild(self, term: Term, args: tuple[Term, ...]) -> Term:
         """Return a term of the same kind with other parts."""
-        match term.op:
-            case Op.ADD:
-                return self.add(*args)
-            case Op.MULTIPLY:
-                return self.multiply(*args)
-            case Op.INVERSE:
-                return self.inverse(*args)
-            case Op.POWER if term.value is not None:
-                return self.power(args[0], term.value)
-            case Op.EXP:
-                return self.exp(*args)
-            case Op.LOG:
-                return self.log(*args)
-            case Op.ABS:
-                return self.absolute(*args)
-            case Op.MAX:
-                return self.maximum(*args)
-            case Op.PICK:
-                return self.pick(*args)
-        return term
+        makers: dict[Op, Callable[..., Term]] = {
+            Op.ADD: self.add,
+            Op.MULTIPLY: self.multiply,
+            Op.INVERSE: self.inverse,
+            Op.POWER: self.power,
+            Op.EXP: self.exp,
+            Op.LOG: self.log,
+            Op.ABS: self.absolute,
+            Op.MAX: self.maximum,
+            Op.PICK: self.pick,
+        }
+        return term.applied(makers, args) if args else term
 
     def substitute(self, term: Term, replaced: dict[Term, Term]) -> Term:
         """Return a term with some of its parts replaced, wherever they occur."""
         done = dict(replaced)
-        for node in below(term):
-            if node not in done:
-                args = tuple(done[arg] for arg in node.args)
-                done[node] = node if args == node.args else self.rebuild(node, args)
+        for node in below(term, known=replaced):
+            args = tuple(done[arg] for arg in node.args)
+            done[node] = node if args == node.args else self.rebuild(node, args)
         return done[term]
 
 
@@ -240,16 +246,91 @@ def _ordered(left: Term, right: Term) -> tuple[Term, Term]:
     return (left, right) if left.number <= right.number else (right, left)
 
 
-def below(*roots: Term) -> list[Term]:
-    """Return the roots and every term below them, parts before wholes, each once."""
+def below(*roots: Term, known: Container[Term] = ()) -> list[Term]:
+    """Return the roots and every term below them, parts before wholes, each once; none that is known, nor its parts."""
     seen: set[Term] = set()
     stack = list(roots)
     while stack:
         node = stack.pop()
-        if node not in seen:
+        if node not in seen and node not in known:
             seen.add(node)
             stack.extend(node.args)
     return sorted(seen, key=lambda node: node.number)
+
+
+class Derivatives:
+    """Partial derivatives as terms, each made once.
+
+    Where a maximum or an absolute value has a kink, the derivative encloses those of both branches, for which the mean
+    value theorem still holds (Clarke 1983, theorem 2.3.7).
+
+    Args:
+        terms: Makes the terms.
+        simplify: Shortens a finished derivative.
+
+    Example:
+        >>> terms = Terms()
+        >>> x = terms.variable("x")
+        >>> Derivatives(terms).of(terms.multiply(x, x), "x") is terms.add(x, x)
+        True
+    """
+
+    def __init__(self, terms: Terms, simplify: Callable[[Term], Term] = lambda term: term) -> None:
+        self._terms = terms
+        self._simplify = simplify
+        self._known: dict[str, dict[Term, Term | None]] = {}
+        self._made: dict[tuple[Term, str], Term | None] = {}
+
+    def of(self, term: Term, name: str) -> Term | None:
+        """Return the derivative by a variable; None where it has none, or it would be too large."""
+        key, known = (term, name), self._known.setdefault(name, {})
+        if key not in self._made:
+            for node in below(term, known=known):
+                known[node] = self._derive(node, name, [known[arg] for arg in node.args])
+            found = known[term]
+            if found is not None:
+                found = self._simplify(found)
+                found = found if len(below(found)) <= MAX_NODES else None
+            self._made[key] = found
+        return self._made[key]
+
+    def root(self, term: Term, name: str) -> Term | None:
+        """Read a term as a number times x - w for a variable x; return w, from which x is gone if that can be seen."""
+        terms, slope = self._terms, self.of(term, name)
+        if slope is None or slope.op is not Op.CONSTANT or not slope.value:
+            return None
+        rest = terms.substitute(term, {terms.variable(name): terms.zero})
+        return terms.multiply(terms.constant(-1 / slope.value), rest)
+
+    def _derive(self, node: Term, name: str, found: list[Term | None]) -> Term | None:
+        terms = self._terms
+        if name not in node.variables:
+            return terms.zero
+        if node.op is Op.VARIABLE:
+            return terms.one
+        parts = [part for part in found if part is not None]
+        if len(parts) < len(found):
+            return None
+        args = node.args
+        match node.op:
+            case Op.ADD:
+                return terms.add(*parts)
+            case Op.MULTIPLY:
+                return terms.add(terms.multiply(parts[0], args[1]), terms.multiply(args[0], parts[1]))
+            case Op.INVERSE:
+                return terms.negate(terms.multiply(parts[0], terms.power(node, Fraction(2))))
+            case Op.POWER if node.value is not None:
+                outer = terms.multiply(terms.constant(node.value), terms.power(args[0], node.value - 1))
+                return terms.multiply(outer, parts[0])
+            case Op.EXP:
+                return terms.multiply(node, parts[0])
+            case Op.LOG:
+                return terms.divide(parts[0], args[0])
+            case Op.ABS:
+                return terms.pick(args[0], terms.zero, parts[0], terms.negate(parts[0]))
+            case Op.MAX:
+                return terms.pick(*args, *parts)
+        return None
 
 
 def bits(value: Fraction) -> int:
@@ -278,22 +359,83 @@ def rational_power(base: Fraction, exponent: Fraction) -> Fraction | None:
 
 def _exact_root(number: int, degree: int) -> int | None:
     """Return the whole `degree`-th root of a number >= 0, or None where it is not whole."""
-    root = floor_root(number, degree)
+    root = int(fmpz(number).root(degree))
     return root if root**degree == number else None
 
 
-def floor_root(number: int, degree: int) -> int:
-    """Return the largest whole number whose `degree`-th power is at most a number >= 0.
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The range of one variable.
+
+    Attributes:
+        low, high: The ends; None is infinity.
+        low_open, high_open: Whether an end is excluded.
+        whole: Whether it holds whole numbers only.
+    """
+
+    low: Fraction | None
+    high: Fraction | None
+    low_open: bool = False
+    high_open: bool = False
+    whole: bool = False
+
+    @property
+    def single(self) -> bool:
+        """Whether it is one number."""
+        return self.low is not None and self.low == self.high
+
+    @property
+    def sign(self) -> str:
+        """What is known of the sign of its numbers: `+`, `0` for >= 0, `?`."""
+        if self.low is None or self.low < 0:
+            return "?"
+        return "+" if self.low > 0 or self.low_open else "0"
+
+    @property
+    def empty(self) -> bool:
+        """Whether no number is left."""
+        if self.low is None or self.high is None:
+            return False
+        return self.low > self.high or (self.low == self.high and (self.low_open or self.high_open))
+
+    def contains(self, value: Fraction) -> bool:
+        """Say whether a number is in the range."""
+        return (not self.whole or value.denominator == 1) and not self.above(value, False).beneath(value, False).empty
+
+    def above(self, low: Fraction, is_open: bool) -> Side:
+        """Return the part that is >= low, or > low."""
+        if self.low is not None and (self.low, self.low_open) >= (low, is_open):
+            return self
+        return replace(self, low=low, low_open=is_open)
+
+    def beneath(self, high: Fraction, is_open: bool) -> Side:
+        """Return the part that is <= high, or < high."""
+        if self.high is not None and (-self.high, self.high_open) >= (-high, is_open):
+            return self
+        return replace(self, high=high, high_open=is_open)
+
+
+def simplest(low: Fraction | None, high: Fraction | None) -> Fraction:
+    """Return the fraction with the smallest denominator between two numbers, neither of them; None is infinity.
+
+    Args:
+        low: The lower end.
+        high: The upper end, above the lower one.
 
     Example:
-        >>> floor_root(26, 3), floor_root(27, 3), floor_root(0, 2)
-        (2, 3, 0)
+        >>> simplest(Fraction(1, 4), Fraction(1, 2)), simplest(None, Fraction(-1, 2)), simplest(Fraction(3), None)
+        (Fraction(1, 3), Fraction(-1, 1), Fraction(4, 1))
     """
-    low, high = 0, 1 << (number.bit_length() // degree + 1)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if middle**degree <= number:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    if (low is None or low < 0) and (high is None or high > 0):
+        return Fraction(0)
+    if low is None or low < 0:
+        return -simplest(Fraction(0) if high is None else -high, None if low is None else -low)
+    partial: list[int] = []  # of the continued fraction that both ends share
+    while high is not None and math.floor(low) + 1 >= high:
+        whole = math.floor(low)
+        partial.append(whole)
+        low, high = 1 / (high - whole), None if low == whole else 1 / (low - whole)
+    found = Fraction(math.floor(low) + 1)
+    for whole in reversed(partial):
+        found = whole + 1 / found
+    return found

@@ -16,7 +16,7 @@ from flint import fmpq
 
 from ntk_deq.prove import Op, Term, Terms, below
 from ntk_deq.prove import signomial as sg
-from ntk_deq.prove.signomial import Exponent, Monomial, Poly, TooLargeError
+from ntk_deq.prove.signomial import Monomial, Poly, TooLargeError
 
 
 @dataclass(frozen=True)
@@ -291,10 +291,7 @@ class Algebra:
             number, monomial, core = Fraction(1), (), poly
         result: Poly = {}
         for whole, sign in ((number.numerator, 1), (number.denominator, -1)):
-            factors = sg.prime_factors(whole)
-            if factors is None:
-                raise TooLargeError
-            for prime, count in factors.items():
+            for prime, count in sg.prime_factors(whole):
                 result = sg.add(result, sg.atom(f"log{{#{prime}}}"), sign * count)
         for name, exponent in monomial:
             inside = self.exponents.get(name)
@@ -374,23 +371,7 @@ def radicals(algebra: Algebra, poly: Poly) -> Iterator[Radical]:
     for name in sorted(n for n in sg.atoms_of(poly) if n[0] == "["):
         if not set(sg.exponents(poly, name)) <= {0, _HALF}:
             continue
-        parts = split(poly, name)
+        parts = sg.split(poly, name)
         rest, factor = parts.get(0, {}), parts[_HALF]
         square = algebra.times(algebra.times(factor, factor), algebra.bases[name])
         yield Radical(rest, factor, sg.add(algebra.times(rest, rest), square, -1))
-
-
-def split(poly: Poly, name: str) -> dict[Exponent, Poly]:
-    """Return the coefficients of a sum as one in an atom, by its exponents.
-
-    Example:
-        >>> parts = split(sg.add(sg.atom("x", 2), sg.constant(3)), "x")
-        >>> {str(e): sg.shown(p) for e, p in parts.items()}
-        {'2': '1', '0': '3'}
-    """
-    parts: dict[Exponent, Poly] = {}
-    for monomial, c in poly.items():
-        exponent = dict(monomial).get(name, 0)
-        rest = tuple(item for item in monomial if item[0] != name)
-        parts.setdefault(exponent, {})[rest] = c
-    return parts

@@ -1,42 +1,24 @@
-"""Boxes: a range for every variable, where to cut it, and its middle.
+"""Boxes: a range for every variable, where to cut it, and its middle; and what is shown all over one.
 
-Use hypotheses to make the domain smaller: equations solved for a variable, bounds that become its range.
+A term is positive, or not negative, by its enclosure, by monotony, by a centred form. Where it grows with a variable it
+is smallest on the lower face. If it vanishes there and the face is excluded, strict growth makes it positive all the
+same. The sign of a derivative is shown in the same way, with second derivatives, so that a term which touches zero at a
+corner of the box, to second or third order, is still decided.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
-from typing import NamedTuple
 
-from ntk_deq.prove import Op, Term, Terms
-from ntk_deq.prove.enclosure import Derivatives, Enclosures, Point, exact_value
-from ntk_deq.prove.intervals import enclose
-from ntk_deq.prove.problem import TRUE, Atom, Both, Formula, Problem, Relation, Statement, Variable, both, mapped
-from ntk_deq.prove.signs import Bounds
-
-
-class Side(NamedTuple):
-    """The range of one variable; None is infinity."""
-
-    low: Fraction | None
-    high: Fraction | None
-    low_open: bool = False
-    high_open: bool = False
-    whole: bool = False
-
-    @property
-    def single(self) -> bool:
-        """Whether it is one number."""
-        return self.low is not None and self.low == self.high
-
-
-def side_of(variable: Variable) -> Side:
-    """Return the whole range of a variable."""
-    return Side(variable.low, variable.high, variable.low_open, variable.high_open, variable.whole)
+from ntk_deq.prove import Derivatives, Op, Side, Term, simplest
+from ntk_deq.prove import enclosure as iv
+from ntk_deq.prove.enclosure import Enclosures, Interval, enclose, sign_at
+from ntk_deq.prove.exact import Exact
+from ntk_deq.prove.problem import Atom, Both, Formula, Relation
 
 
 class Box:
@@ -54,8 +36,7 @@ class Box:
     @cached_property
     def enclosures(self) -> Enclosures:
         """What terms can be over this box."""
-        ranges = {n: enclose(s.low, s.high, s.low_open, s.high_open) for n, s in self.sides.items()}
-        return Enclosures(ranges)
+        return Enclosures({name: enclose(side) for name, side in self.sides.items()})
 
     @cached_property
     def middle(self) -> dict[str, Fraction]:
@@ -79,12 +60,9 @@ class Box:
         """Return the two parts of the box on either side of a value, which both contain unless it is a whole number."""
         side = self.sides[name]
         start = at + 1 if side.whole else at
-        left = side._replace(high=at, high_open=False)
-        right = side._replace(low=start, low_open=False)
-        return (
-            Box({**self.sides, name: left}, self.depth + 1),
-            Box({**self.sides, name: right}, self.depth + 1),
-        )
+        left = replace(side, high=at, high_open=False)
+        right = replace(side, low=start, low_open=False)
+        return Box({**self.sides, name: left}, self.depth + 1), Box({**self.sides, name: right}, self.depth + 1)
 
 
 def middle(side: Side) -> Fraction:
@@ -100,32 +78,6 @@ def middle(side: Side) -> Fraction:
     found = _inside(low, high)
     if side.whole and low is not None and high is not None:
         return min(max(Fraction(math.floor(found)), low), high - 1)
-    return found
-
-
-def simplest(low: Fraction | None, high: Fraction | None) -> Fraction:
-    """Return the fraction with the smallest denominator between two numbers, neither of them; None is infinity.
-
-    Args:
-        low: The lower end.
-        high: The upper end, above the lower one.
-
-    Example:
-        >>> simplest(Fraction(1, 4), Fraction(1, 2)), simplest(None, Fraction(-1, 2)), simplest(Fraction(3), None)
-        (Fraction(1, 3), Fraction(-1, 1), Fraction(4, 1))
-    """
-    if (low is None or low < 0) and (high is None or high > 0):
-        return Fraction(0)
-    if low is None or low < 0:
-        return -simplest(Fraction(0) if high is None else -high, None if low is None else -low)
-    partial: list[int] = []  # of the continued fraction that both ends share
-    while high is not None and math.floor(low) + 1 >= high:
-        whole = math.floor(low)
-        partial.append(whole)
-        low, high = 1 / (high - whole), None if low == whole else 1 / (low - whole)
-    found = Fraction(math.floor(low) + 1)
-    for whole in reversed(partial):
-        found = whole + 1 / found
     return found
 
 
@@ -177,129 +129,164 @@ def spread(side: Side) -> float:
     return min(4.0, float(side.high - side.low) / (1.0 + nearest))
 
 
-_BOUNDING = (Relation.POSITIVE, Relation.NONNEGATIVE)
+DEPTHS = {1: 3, 2: 2, 3: 2, 4: 1, 5: 1, 6: 1}
+"""Orders of derivatives that are looked at, by the number of variables: the work grows fast with both."""
+
+DEPTH = max(DEPTHS.values())
+
+EXACT_DEPTH = 1
+"""Cuts up to which the sign of a slope is also looked for by exact arguments, ..."""
+
+EXACT_WORK = 2_000
+"""... and the work that each of them may take."""
 
 
-@dataclass(frozen=True)
-class Reduced:
-    """A problem with fewer variables.
+class Demonstrator:
+    """Shows statements over boxes.
 
-    Attributes:
-        problem: The problem.
-        solved: The variables that are gone, in order, and their values in the others.
+    Args:
+        exact: Gives normal forms, and exact arguments for slopes over large boxes.
     """
 
-    problem: Problem
-    solved: tuple[tuple[str, Term], ...]
+    def __init__(self, exact: Exact) -> None:
+        self._exact = exact
+        self._terms = exact.terms
+        self.derivatives = Derivatives(exact.terms, exact.rewritten)
 
-    def change(self, formula: Formula) -> Formula:
-        """Return a statement of the first problem in the variables that are left."""
-        terms = self.problem.terms
-        for name, value in self.solved:
-            formula = _substituted(terms, formula, name, value)
-        return formula
+    def shows(self, formula: Formula, box: Box, depth: int = DEPTH) -> bool:
+        """Say whether a statement is known to hold at every point of a box."""
+        if isinstance(formula, Both):
+            return all(self.shows(part, box, depth) for part in formula.parts)
+        if not isinstance(formula, Atom):
+            return any(self.shows(part, box, depth) for part in formula.parts)
+        term, negative = formula.term, self._terms.negate(formula.term)
+        depth = min(depth, DEPTHS.get(len(term.variables), 0))
+        match formula.relation:
+            case Relation.POSITIVE:
+                return self._positive(term, box, True, depth)
+            case Relation.NONNEGATIVE:
+                return self._positive(term, box, False, depth)
+            case Relation.ZERO:
+                return self._exact.is_zero(term) or all(self._positive(t, box, False, depth) for t in (term, negative))
+            case _:
+                return any(self._positive(t, box, True, depth) for t in (term, negative))
 
-    def restored(self, point: Point) -> dict[str, Fraction] | None:
-        """Return a point with the values of the variables that are gone, or None where one is not rational."""
-        found = dict(point)
-        for name, value in reversed(self.solved):
-            number = exact_value(value, found)
-            if number is None:
-                return None
-            found[name] = number
-        return found
+    def lower_bound(self, term: Term, box: Box, *, monotone: bool = False) -> float:
+        """Return a lower bound of a term over a box: its enclosure's, or that on the face where it is smallest."""
+        found = box.enclosures.of(term)
+        if found is not None and monotone and found.lo <= 0:
+            found = self.smallest_face(term, box).enclosures.of(term) or found
+        return float("-inf") if found is None else found.lo
 
+    def smallest_face(self, term: Term, box: Box) -> Box:
+        """Return the box with each variable at the end at which the term is smallest, as far as slopes have signs."""
+        face = box
+        for name in sorted(term.variables):
+            derivative = self.derivatives.of(term, name)
+            slope = None if derivative is None else box.enclosures.of(derivative)
+            if slope is not None and (slope.nonnegative or slope.nonpositive):
+                end = box.sides[name].low if slope.nonnegative else box.sides[name].high
+                face = face if end is None else face.face(name, end)
+        return face
 
-def eliminate(problem: Problem) -> Reduced:
-    """Solve every equation among the hypotheses that contains a variable linearly, with a number as its factor.
+    def _positive(self, term: Term, box: Box, strict: bool, depth: int) -> bool:
+        found = box.enclosures.of(term)
+        if found is None:
+            return False
+        if _fits(found, strict):
+            return True
+        if found.hi < 0 or (strict and found.hi <= 0):
+            return False
+        fixed = {n: s.low for n, s in box.sides.items() if s.single and n in term.variables and s.low is not None}
+        if fixed:
+            return self._positive_on_face(term, box, fixed, strict, depth)
+        return depth > 0 and self._by_slopes(term, box, strict, depth)
 
-    The range of a variable that goes becomes a hypothesis. Whole numbers stay. A hypothesis that bounds one variable
-    by a number narrows its range.
+    def _positive_on_face(self, term: Term, box: Box, fixed: dict[str, Fraction], strict: bool, depth: int) -> bool:
+        """Decide a term some of whose variables are fixed: exactly, where all are."""
+        if fixed.keys() == term.variables:
+            sign = sign_at(term, fixed)
+            return sign is not None and (sign > 0 or (sign == 0 and not strict))
+        terms = self._terms
+        reduced = terms.substitute(term, {terms.variable(n): terms.constant(v) for n, v in fixed.items()})
+        if reduced.op is Op.CONSTANT and reduced.value is not None:
+            return reduced.value > 0 or (reduced.value == 0 and not strict)
+        if not strict and self._exact.is_zero(reduced):
+            return True
+        found = box.enclosures.of(reduced)
+        if found is None or reduced.variables & fixed.keys():
+            return False
+        return _fits(found, strict) or (depth > 0 and self._by_slopes(reduced, box, strict, depth))
 
-    Example:
-        >>> terms = Terms()
-        >>> x, y = terms.variable("x"), terms.variable("y")
-        >>> equation = Atom(terms.subtract(x, terms.multiply(y, y)), Relation.ZERO)
-        >>> ranges = (Variable("x", Fraction(0), None), Variable("y", None, None))
-        >>> reduced = eliminate(Problem("s", terms, ranges, {}, (Statement("h", equation, TRUE),), ()))
-        >>> [v.name for v in reduced.problem.variables], reduced.restored({"y": Fraction(3)})["x"]
-        (['y'], Fraction(9, 1))
-    """
-    derivatives = Derivatives(problem.terms)
-    solved: list[tuple[str, Term]] = []
-    while (found := _solvable(problem, derivatives)) is not None:
-        variable, value = found
-        solved.append((variable.name, value))
-        problem = _without(problem, variable, value)
-    narrowed = tuple(_narrowed(problem, variable, derivatives) for variable in problem.variables)
-    return Reduced(replace(problem, variables=narrowed), tuple(solved))
-
-
-def _narrowed(problem: Problem, variable: Variable, derivatives: Derivatives) -> Variable:
-    """Return a variable with the part of its range that the hypotheses about it alone leave, unless that is nothing."""
-    bounds = Bounds(variable.low, variable.high, variable.low_open, variable.high_open)
-    for hypothesis in [h for h in problem.hypotheses if h.defined == TRUE]:
-        for atom in _conjuncts(hypothesis.formula):
-            if atom.term.variables != {variable.name} or atom.relation not in _BOUNDING or variable.whole:
+    def _by_slopes(self, term: Term, box: Box, strict: bool, depth: int) -> bool:
+        slopes: dict[str, Interval] = {}
+        for name in sorted(term.variables):
+            side = box.sides[name]
+            derivative = self.derivatives.of(term, name)
+            if derivative is None:
                 continue
-            slope = derivatives.of(atom.term, variable.name)
-            offset = exact_value(atom.term, {variable.name: Fraction(0)})
-            if slope is not None and slope.op is Op.CONSTANT and slope.value and offset is not None:
-                end, is_open = -offset / slope.value, atom.relation is Relation.POSITIVE
-                tighter = bounds.above(end, is_open) if slope.value > 0 else bounds.beneath(end, is_open)
-                bounds = bounds if tighter.empty else tighter
-    return replace(variable, low=bounds.low, high=bounds.high, low_open=bounds.low_open, high_open=bounds.high_open)
-
-
-def _solvable(problem: Problem, derivatives: Derivatives) -> tuple[Variable, Term] | None:
-    terms = problem.terms
-    for hypothesis in problem.hypotheses:
-        for atom in _conjuncts(hypothesis.formula):
-            if atom.relation is not Relation.ZERO:
-                continue
-            for variable in problem.variables:
-                if variable.whole or variable.name not in atom.term.variables:
+            direction = self._direction(derivative, box, depth)
+            if direction != 0:
+                growing = direction > 0
+                end, is_open = (side.low, side.low_open) if growing else (side.high, side.high_open)
+                if end is None:
                     continue
-                slope = derivatives.of(atom.term, variable.name)
-                if slope is None or slope.op is not Op.CONSTANT or not slope.value:
-                    continue
-                rest = terms.substitute(atom.term, {terms.variable(variable.name): terms.zero})
-                value = terms.multiply(terms.constant(-1 / slope.value), rest)
-                if variable.name not in value.variables:
-                    return variable, value
-    return None
+                strictly = is_open and abs(direction) == 2
+                return self._positive(term, box.face(name, end), strict and not strictly, depth)
+            slope = box.enclosures.of(derivative)
+            if slope is not None:
+                slopes[name] = slope
+        return self._by_centre(term, box, slopes, strict)
+
+    def _direction(self, derivative: Term, box: Box, depth: int) -> int:
+        """Return whether a derivative is >= 0 (1), > 0 (2), <= 0 (-1), < 0 (-2) all over a box, or unknown (0)."""
+        slope = box.enclosures.of(derivative)
+        if slope is None:
+            return 0
+        if slope.positive:
+            return 2
+        if slope.negative:
+            return -2
+        for sign, known, possible in ((1, slope.nonnegative, slope.hi > 0), (-1, slope.nonpositive, slope.lo < 0)):
+            if depth > 1 and possible:
+                signed = derivative if sign > 0 else self._terms.negate(derivative)
+                if known or self._positive(signed, box, False, depth - 1):
+                    return 2 * sign if self._positive(signed, box, True, depth - 1) else sign
+            elif known:
+                return sign
+        return self._exact_direction(derivative, box) if depth > 1 and box.depth <= EXACT_DEPTH else 0
+
+    def _exact_direction(self, derivative: Term, box: Box) -> int:
+        """Return the sign of a derivative over a box by exact arguments, as `_direction` does."""
+        exact = Exact(self._terms, {n: s for n, s in box.sides.items() if n in derivative.variables}, EXACT_WORK)
+        for sign, term in ((1, derivative), (-1, self._terms.negate(derivative))):
+            if exact.shows(Atom(term, Relation.POSITIVE)):
+                return 2 * sign
+            if exact.shows(Atom(term, Relation.NONNEGATIVE)):
+                return sign
+        return 0
+
+    def _by_centre(self, term: Term, box: Box, slopes: dict[str, Interval], strict: bool) -> bool:
+        """Bound a term by the mean value theorem: f(x) is in f(c) + sum of slope_i (x_i - c_i)."""
+        if slopes.keys() != term.variables:
+            return False
+        centre = {name: _centre(box.sides[name]) for name in sorted(term.variables)}
+        point = Box({name: Side(value, value) for name, value in centre.items() if value is not None})
+        if point.sides.keys() != centre.keys():
+            return False
+        total = point.enclosures.of(term)
+        for name, slope in slopes.items():
+            if total is None:
+                return False
+            at = point.enclosures.ranges[name]
+            offset = iv.add(box.enclosures.ranges[name], iv.negate(at))
+            total = iv.add(total, iv.multiply(slope, offset))
+        return total is not None and _fits(total, strict)
 
 
-def _conjuncts(formula: Formula) -> Sequence[Atom]:
-    parts = formula.parts if isinstance(formula, Both) else (formula,)
-    return [part for part in parts if isinstance(part, Atom)]
+def _centre(side: Side) -> Fraction | None:
+    return None if side.low is None or side.high is None else mean(side.low, side.high)
 
 
-def _without(problem: Problem, variable: Variable, value: Term) -> Problem:
-    terms = problem.terms
-
-    def changed(statement: Statement) -> Statement:
-        formula, defined = (
-            _substituted(terms, f, variable.name, value) for f in (statement.formula, statement.defined)
-        )
-        return Statement(statement.name, formula, defined)
-
-    bounds: list[Formula] = []
-    if variable.low is not None:
-        above = terms.subtract(value, terms.constant(variable.low))
-        bounds.append(Atom(above, Relation.POSITIVE if variable.low_open else Relation.NONNEGATIVE))
-    if variable.high is not None:
-        below = terms.subtract(terms.constant(variable.high), value)
-        bounds.append(Atom(below, Relation.POSITIVE if variable.high_open else Relation.NONNEGATIVE))
-    ranges = [Statement(f"range of {variable.name}", both(bounds), TRUE)] if bounds else []
-    return replace(
-        problem,
-        variables=tuple(v for v in problem.variables if v is not variable),
-        hypotheses=(*map(changed, problem.hypotheses), *ranges),
-        conclusions=tuple(map(changed, problem.conclusions)),
-    )
-
-
-def _substituted(terms: Terms, formula: Formula, name: str, value: Term) -> Formula:
-    replaced = {terms.variable(name): value}
-    return mapped(formula, lambda term: terms.substitute(term, replaced))
+def _fits(found: Interval, strict: bool) -> bool:
+    return found.positive if strict else found.nonnegative

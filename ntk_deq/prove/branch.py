@@ -10,11 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from ntk_deq.prove import Term
-from ntk_deq.prove.box import Box, Side, side_of, spread
+from ntk_deq.prove import Side, Term
+from ntk_deq.prove.box import DEPTH, Box, Demonstrator, spread
 from ntk_deq.prove.enclosure import Point, admitted, exact_value, truth_at
-from ntk_deq.prove.monotone import DEPTH, Demonstrator
-from ntk_deq.prove.problem import Atom, Both, Formula, Problem, Statement, atoms, both, opposite
+from ntk_deq.prove.problem import TRUE, Atom, Both, Formula, Problem, atoms, both, opposite
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,7 @@ def find_meeting(problem: Problem, demonstrator: Demonstrator, budget: int) -> M
         budget: How many boxes.
     """
     denied = denials(problem)
-    start = Box({v.name: side_of(v) for v in problem.variables})
-    heap: list[tuple[float, int, Box]] = [(0.0, 0, start)]
+    heap: list[tuple[float, int, Box]] = [(0.0, 0, Box(problem.variables))]
     boxes = count = 0
     while heap and boxes < budget:
         _, _, box = heapq.heappop(heap)
@@ -202,7 +200,7 @@ class BranchAndBound:
         """Search until everything is decided, or `budget` boxes have been looked at."""
         outcome = self._outcome
         queue = _Queue()
-        queue.put(Box({v.name: side_of(v) for v in self._problem.variables}), self._goals, 0.0)
+        queue.put(Box(self._problem.variables), self._goals, 0.0)
         while (entry := queue.take(outcome.boxes % 2 == 1)) is not None:
             if outcome.boxes >= budget:
                 outcome.reason = f"{budget:,} boxes did not suffice"
@@ -293,17 +291,14 @@ class BranchAndBound:
             touching = self._touching(box, _margin_term(goal))
             if touching is not None:
                 return touching
-        widths = {name: spread(box.sides[name]) * self._weight(box, goal, name) for name in self._used}
+        inside = _margin_term(goal).variables  # a variable that only hypotheses have counts for less
+        widths = {name: spread(box.sides[name]) * (1.0 if name in inside else 0.5) for name in self._used}
         name = max(widths, key=lambda key: widths[key], default=None)
         if name is None or widths[name] == 0.0:
             return None
         at = box.middle[name]
         side = box.sides[name]
         return None if at in (side.low, side.high) and not side.whole else (name, at)
-
-    def _weight(self, box: Box, goal: Goal, name: str) -> float:
-        """Return 1 for a variable of the goal, less for one that only hypotheses have."""
-        return 1.0 if name in _margin_term(goal).variables else 0.5
 
     def _touching(self, box: Box, term: Term) -> tuple[str, Fraction] | None:
         """Return a short number at which a term of one variable vanishes inside the box, where it seems smallest."""
@@ -355,15 +350,9 @@ def _shown(box: Box) -> str:
 
 def goals_of(problem: Problem) -> list[Goal]:
     """Return everything to be shown: that every formula is defined, and every conclusion, part by part."""
-    found = [Goal(s.name, s.defined, False) for s in (*problem.hypotheses, *problem.conclusions) if _says(s.defined)]
+    found = [Goal(s.name, s.defined, False) for s in (*problem.hypotheses, *problem.conclusions) if s.defined != TRUE]
     for conclusion in problem.conclusions:
-        found += [Goal(conclusion.name, part, True) for part in _parts(conclusion)]
+        formula = conclusion.formula
+        parts = formula.parts if isinstance(formula, Both) else (formula,)
+        found += [Goal(conclusion.name, part, True) for part in parts]
     return found
-
-
-def _says(formula: Formula) -> bool:
-    return isinstance(formula, Atom) or bool(formula.parts)
-
-
-def _parts(conclusion: Statement) -> tuple[Formula, ...]:
-    return conclusion.formula.parts if isinstance(conclusion.formula, Both) else (conclusion.formula,)

@@ -5,43 +5,54 @@ What is known in a case are ranges, facts, and normal forms that rest on them.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import Self
 
-from ntk_deq.prove import Op, Term, Terms, below
+from ntk_deq.prove import Derivatives, Side, Term, Terms, below
 from ntk_deq.prove import signomial as sg
-from ntk_deq.prove.algebra import Algebra, Quotient, Writer, radicals, split
-from ntk_deq.prove.enclosure import Derivatives
-from ntk_deq.prove.positivity import Fact, Positivity
-from ntk_deq.prove.problem import Atom, Both, Formula, Relation, Variable, opposite
-from ntk_deq.prove.signomial import Poly, TooLargeError
-from ntk_deq.prove.signs import Bounds, Orthant, positive_by_roots
+from ntk_deq.prove.algebra import Algebra, Quotient, Writer, radicals
+from ntk_deq.prove.positivity import Orthant, Positivity
+from ntk_deq.prove.problem import Atom, Both, Formula, Relation, opposite
+from ntk_deq.prove.signomial import Fact, Poly, TooLargeError, positive_by_roots
 
 TOTAL_WORK = 120_000
 """Terms written down for one case of a goal, about two seconds."""
 
 
-class Knowledge(ABC):
-    """Ranges of variables and facts about sums of monomials; how a sum is shown to be positive is left open.
+_GLANCE, _LOOK, _THOROUGH = 400, 2_500, 30_000  # terms written down in one search for a certificate
+_STEPS = 3  # roots that are squared away, or bounds that are put in the place of a variable, one after the other
+_HALVES = 3  # variables of either sign that are looked at on each half of the line
+_SIGNED = (Relation.POSITIVE, Relation.NONNEGATIVE)
+
+
+class Exact:
+    """What follows from what is known in one case: ranges of variables and facts about sums of monomials.
 
     Args:
         terms: Makes the terms.
-        variables: The variables with their ranges.
+        bounds: The ranges of the variables.
         work: Terms that may be written down in all.
 
     Attributes:
         terms: Makes the terms.
         used: Names of the arguments that led to a proof.
+
+    Example:
+        >>> from ntk_deq.prove import Terms
+        >>> terms = Terms()
+        >>> x = terms.variable("x")
+        >>> square = terms.power(terms.subtract(x, terms.one), Fraction(2))
+        >>> Exact(terms, {"x": Side(None, None)}).shows(Atom(square, Relation.NONNEGATIVE))
+        True
     """
 
-    def __init__(self, terms: Terms, variables: Iterable[Variable], work: int = TOTAL_WORK) -> None:
+    def __init__(self, terms: Terms, bounds: Mapping[str, Side], work: int = TOTAL_WORK) -> None:
         self.terms = terms
         self._derivatives = Derivatives(terms)
-        self._bounds = {v.name: Bounds(v.low, v.high, v.low_open, v.high_open) for v in variables}
+        self._bounds = dict(bounds)
         self._atoms: list[Atom] = []
         self._work = [work]  # what is left; children draw on the same
+        self._halves = _HALVES
         self.used: set[str] = set()
         self._renew()
 
@@ -53,11 +64,10 @@ class Knowledge(ABC):
         for atom in self._atoms:
             self._note(atom)
 
-    def _child(self, bounds: Mapping[str, Bounds]) -> Self:
+    def _child(self, bounds: Mapping[str, Side], halves: int) -> Exact:
         """Return a copy with other ranges, which draws on the same work."""
-        child = type(self)(self.terms, ())
-        child._work = self._work
-        child._bounds = dict(bounds)
+        child = Exact(self.terms, bounds)
+        child._work, child._halves = self._work, halves
         child._atoms = list(self._atoms)
         child._renew()
         return child
@@ -168,41 +178,6 @@ class Knowledge(ABC):
         common = tuple(i for i in sg.content(poly) if self._algebra.sign(i[0]) == "+" and i[0][0] != "[")
         return sg.shift(poly, common, -1)
 
-    @abstractmethod
-    def _shows_sum(self, poly: Poly, strict: bool, steps: int) -> bool:
-        """Say whether a sum is >= 0 (> 0 if `strict`), with at most so many larger steps."""
-
-
-def _range_facts(name: str, bounds: Bounds) -> list[Fact]:
-    found = []
-    if bounds.low is not None and bounds.low != 0:
-        found.append(Fact(sg.add(sg.atom(name), sg.constant(bounds.low), -1), bounds.low_open))
-    if bounds.high is not None:
-        found.append(Fact(sg.add(sg.constant(bounds.high), sg.atom(name), -1), bounds.high_open))
-    return found
-
-
-_GLANCE, _LOOK, _THOROUGH = 400, 2_500, 30_000  # terms written down in one search for a certificate
-_STEPS = 3  # roots that are squared away, or bounds that are put in the place of a variable, one after the other
-_HALVES = 3  # variables of either sign that are looked at on each half of the line
-_SIGNED = (Relation.POSITIVE, Relation.NONNEGATIVE)
-
-
-class Exact(Knowledge):
-    """What follows from what is known in one case.
-
-    Example:
-        >>> from ntk_deq.prove.problem import Variable
-        >>> from ntk_deq.prove import Terms
-        >>> terms = Terms()
-        >>> x = terms.variable("x")
-        >>> square = terms.power(terms.subtract(x, terms.one), Fraction(2))
-        >>> Exact(terms, [Variable("x", None, None)]).shows(Atom(square, Relation.NONNEGATIVE))
-        True
-    """
-
-    _halves = _HALVES
-
     def shows(self, formula: Formula) -> bool:
         """Say whether a statement follows from what is known."""
         if any(bounds.empty for bounds in self._bounds.values()):
@@ -221,8 +196,7 @@ class Exact(Knowledge):
 
     def _shows_without(self, others: tuple[Formula, ...], part: Formula) -> bool:
         """Show one part of a disjunction where all others fail."""
-        child = self._child(self._bounds)
-        child._halves = self._halves
+        child = self._child(self._bounds, self._halves)
         for other in others:
             child.learn(opposite(other, self.terms))
         found = child.shows(part)
@@ -259,8 +233,7 @@ class Exact(Knowledge):
                 continue
             zero = Fraction(0)
             for part in (bounds.above(zero, False), bounds.beneath(zero, False)):
-                child = self._child({**self._bounds, name: part})
-                child._halves = self._halves - 1
+                child = self._child({**self._bounds, name: part}, self._halves - 1)
                 if not child.shows(atom):
                     return False
                 self.used |= child.used
@@ -339,7 +312,7 @@ class Exact(Knowledge):
         (degree,) = set(sg.exponents(fact, name)) - {0}
         total = Quotient({}, {})
         try:
-            for exponent, c in split(poly, name).items():
+            for exponent, c in sg.split(poly, name).items():
                 raised = self._algebra.raised(bound, Fraction(exponent) / degree)
                 total = self._algebra.plus(total, self._algebra.product(Quotient(c, {}), raised))
             return self._cleared(total)
@@ -367,11 +340,11 @@ class Exact(Knowledge):
         if len(degrees) != 1 or self._sign(name) == "?" or self._buried(name, poly) or self._buried(name, fact):
             return None
         (degree,) = degrees
-        parts = split(fact, name)
+        parts = sg.split(fact, name)
         for side in (1, -1):
             slope = sg.scale(parts[degree], side)
             if self._shows_sum(slope, True, 0):
-                signed = [sg.scale(c, side if e * degree > 0 else -side) for e, c in split(poly, name).items() if e]
+                signed = [sg.scale(c, side if e * degree > 0 else -side) for e, c in sg.split(poly, name).items() if e]
                 if not all(map(self._nonnegative, signed)):
                     return None
                 return slope, sg.scale(parts.get(0, {}), -side)
@@ -388,7 +361,7 @@ class Exact(Knowledge):
         terms = self.terms
         for known in [a for a in self._atoms if a.relation in _SIGNED]:
             for name in sorted(known.term.variables & atom.term.variables):
-                value = self._bound(known.term, name)
+                value = self._derivatives.root(known.term, name)
                 fact = self._cleared(self._algebra.normal(known.term))
                 if value is None or self._read(poly, fact, name) is None or self._falls(poly, fact, name):
                     continue
@@ -401,11 +374,11 @@ class Exact(Knowledge):
                     return True
         return False
 
-    def _bound(self, term: Term, name: str) -> Term | None:
-        """Read a term as a multiple of x - w for a variable x that it contains in no other way; return w."""
-        terms = self.terms
-        slope = self._derivatives.of(term, name)
-        if slope is None or slope.op is not Op.CONSTANT or not slope.value:
-            return None
-        rest = terms.substitute(term, {terms.variable(name): terms.zero})
-        return terms.multiply(terms.constant(-1 / slope.value), rest)
+
+def _range_facts(name: str, bounds: Side) -> list[Fact]:
+    found = []
+    if bounds.low is not None and bounds.low != 0:
+        found.append(Fact(sg.add(sg.atom(name), sg.constant(bounds.low), -1), bounds.low_open))
+    if bounds.high is not None:
+        found.append(Fact(sg.add(sg.constant(bounds.high), sg.atom(name), -1), bounds.high_open))
+    return found

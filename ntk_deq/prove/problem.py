@@ -5,6 +5,8 @@ Statements about terms: comparisons with zero, joined by `and` and `or`; negatio
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,10 +18,10 @@ from ntk_deq.claims.claim import Claim
 from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Domain, DomainKind
 from ntk_deq.language.functions import FUNCTIONS, entrywise_of
-from ntk_deq.language.tree import QUANTIFIERS, Expr, Kind
+from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.types import Sort, Type
 from ntk_deq.language.written import ENTRY, definition_of, formula_of, put
-from ntk_deq.prove import Op, Term, Terms
+from ntk_deq.prove import Op, Side, Term, Terms
 
 
 class Relation(StrEnum):
@@ -60,31 +62,33 @@ TRUE = Both(())
 
 def both(parts: list[Formula]) -> Formula:
     """Return a conjunction; of one part, that part."""
-    flat = [p for part in parts for p in (part.parts if isinstance(part, Both) else (part,))]
-    return flat[0] if len(flat) == 1 else Both(tuple(flat))
+    return _joined(Both, parts)
 
 
 def either(parts: list[Formula]) -> Formula:
     """Return a disjunction; of one part, that part."""
-    flat = [p for part in parts for p in (part.parts if isinstance(part, Either) else (part,))]
-    return flat[0] if len(flat) == 1 else Either(tuple(flat))
+    return _joined(Either, parts)
+
+
+def _joined(kind: type[Both | Either], parts: list[Formula]) -> Formula:
+    flat = [p for part in parts for p in (part.parts if isinstance(part, kind) else (part,))]
+    return flat[0] if len(flat) == 1 else kind(tuple(flat))
 
 
 def opposite(formula: Formula, terms: Terms) -> Formula:
     """Return the negation."""
-    if isinstance(formula, Both):
-        return either([opposite(part, terms) for part in formula.parts])
-    if isinstance(formula, Either):
-        return both([opposite(part, terms) for part in formula.parts])
-    match formula.relation:
-        case Relation.POSITIVE:
-            return Atom(terms.negate(formula.term), Relation.NONNEGATIVE)
-        case Relation.NONNEGATIVE:
-            return Atom(terms.negate(formula.term), Relation.POSITIVE)
-        case Relation.ZERO:
-            return Atom(formula.term, Relation.NONZERO)
-        case _:
-            return Atom(formula.term, Relation.ZERO)
+    if isinstance(formula, Atom):
+        signed = formula.relation in (Relation.POSITIVE, Relation.NONNEGATIVE)
+        return Atom(terms.negate(formula.term) if signed else formula.term, _OPPOSITES[formula.relation])
+    return _joined(Either if isinstance(formula, Both) else Both, [opposite(part, terms) for part in formula.parts])
+
+
+_OPPOSITES = {
+    Relation.POSITIVE: Relation.NONNEGATIVE,
+    Relation.NONNEGATIVE: Relation.POSITIVE,
+    Relation.ZERO: Relation.NONZERO,
+    Relation.NONZERO: Relation.ZERO,
+}
 
 
 def atoms(formula: Formula) -> Iterator[Atom]:
@@ -96,26 +100,29 @@ def atoms(formula: Formula) -> Iterator[Atom]:
             yield from atoms(part)
 
 
-def mapped(formula: Formula, change: Callable[[Term], Term]) -> Formula:
-    """Return a statement with every term changed."""
+def mapped(formula: Formula, change: Callable[[Atom], Formula]) -> Formula:
+    """Return a statement with every comparison replaced."""
     if isinstance(formula, Atom):
-        return Atom(change(formula.term), formula.relation)
-    if isinstance(formula, Both):
-        return Both(tuple(mapped(part, change) for part in formula.parts))
-    return Either(tuple(mapped(part, change) for part in formula.parts))
+        return change(formula)
+    return type(formula)(tuple(mapped(part, change) for part in formula.parts))
+
+
+def substituted(formula: Formula, terms: Terms, replaced: dict[Term, Term]) -> Formula:
+    """Return a statement with some terms replaced, wherever they occur."""
+    return mapped(formula, lambda atom: Atom(terms.substitute(atom.term, replaced), atom.relation))
 
 
 def holds(relation: Relation, sign: int) -> bool:
     """Say whether a number of a given sign (-1, 0, 1) stands so to zero."""
-    match relation:
-        case Relation.POSITIVE:
-            return sign > 0
-        case Relation.NONNEGATIVE:
-            return sign >= 0
-        case Relation.ZERO:
-            return sign == 0
-        case _:
-            return sign != 0
+    return _STANDS[relation](sign, 0)
+
+
+_STANDS: dict[Relation, Callable[[int, int], bool]] = {
+    Relation.POSITIVE: operator.gt,
+    Relation.NONNEGATIVE: operator.ge,
+    Relation.ZERO: operator.eq,
+    Relation.NONZERO: operator.ne,
+}
 
 
 def truth(formula: Formula, sign: Callable[[Term], int | None]) -> bool | None:
@@ -130,41 +137,19 @@ def truth(formula: Formula, sign: Callable[[Term], int | None]) -> bool | None:
     return None if None in values else not decisive
 
 
-_KINDS = frozenset(Kind) - {Kind.INDEX, Kind.AT, Kind.FUNCTION, Kind.TRANSPOSE, *QUANTIFIERS}
+_KINDS = frozenset(
+    {
+        *(Kind.NUMBER, Kind.NAME, Kind.CALL, Kind.COMPARE, Kind.AND, Kind.OR, Kind.NOT),
+        *(Kind.NEGATE, Kind.ADD, Kind.SUBTRACT, Kind.MULTIPLY, Kind.DIVIDE, Kind.POWER),
+    }
+)
+"""What can be read; a claim with any other kind of node is left to the judge of instances."""
+
 _RANGES = frozenset(
     {DomainKind.REAL, DomainKind.NONNEGATIVE, DomainKind.POSITIVE, DomainKind.INTERVAL, DomainKind.INTEGER}
 )
 _LISTED = 16  # combinations of whole numbers that are always taken one by one
 _LISTED_EXPONENTS = 64  # ... and of those that stand in an exponent
-
-
-@dataclass(frozen=True, slots=True)
-class Variable:
-    """A variable and its range; an end is None where there is none.
-
-    Attributes:
-        name: Its name.
-        low, high: The ends.
-        low_open, high_open: Whether an end is excluded.
-        whole: Whether it takes whole numbers only.
-        size: Whether it is a size letter.
-    """
-
-    name: str
-    low: Fraction | None
-    high: Fraction | None
-    low_open: bool = False
-    high_open: bool = False
-    whole: bool = False
-    size: bool = False
-
-    def contains(self, value: Fraction) -> bool:
-        """Say whether a number is in the range."""
-        if self.whole and value.denominator != 1:
-            return False
-        if self.low is not None and (value < self.low or (self.low_open and value == self.low)):
-            return False
-        return self.high is None or value < self.high or (value == self.high and not self.high_open)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +166,11 @@ class Statement:
     formula: Formula
     defined: Formula
 
+    def substituted(self, terms: Terms, replaced: dict[Term, Term]) -> Statement:
+        """Return it with some terms replaced, wherever they occur."""
+        formula, defined = (substituted(f, terms, replaced) for f in (self.formula, self.defined))
+        return Statement(self.name, formula, defined)
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -189,7 +179,7 @@ class Problem:
     Attributes:
         setting: Name of the setting.
         terms: Makes the terms.
-        variables: What ranges, in order.
+        variables: What ranges, in order, and where.
         fixed: Whole numbers that are taken one by one, and their values here.
         hypotheses: What is assumed.
         conclusions: What is to be shown.
@@ -197,7 +187,7 @@ class Problem:
 
     setting: str
     terms: Terms
-    variables: tuple[Variable, ...]
+    variables: Mapping[str, Side]
     fixed: Mapping[str, int]
     hypotheses: tuple[Statement, ...]
     conclusions: tuple[Statement, ...]
@@ -263,67 +253,53 @@ def problems(claim: Claim, setting: Setting) -> Iterator[Problem]:
     """
     variables = _variables(claim, setting)
     listed = _listed(claim, variables)
-    ranges = [_whole_numbers(variable) for variable in listed]
-    for values in product(*ranges):
-        fixed = {variable.name: value for variable, value in zip(listed, values, strict=True)}
+    for values in product(*map(_whole_numbers, listed.values())):
+        fixed = dict(zip(listed, values, strict=True))
         reader = _Reader(claim, fixed)
         yield Problem(
             setting.name,
             reader.terms,
-            tuple(v for v in variables if v.name not in fixed),
+            {name: side for name, side in variables.items() if name not in fixed},
             fixed,
             tuple(reader.statement(name, f.expr) for name, f in claim.assume.items()),
             tuple(reader.statement(name, f.expr) for name, f in claim.conclude.items()),
         )
 
 
-def _variables(claim: Claim, setting: Setting) -> list[Variable]:
-    found = [
-        Variable(name, Fraction(size.low), Fraction(size.high), whole=True, size=True)
-        for name, size in setting.sizes.items()
-    ]
-    return found + [_variable(name, v.domain) for name, v in {**setting.free, **claim.given}.items()]
+def _variables(claim: Claim, setting: Setting) -> dict[str, Side]:
+    found = {name: Side(Fraction(size.low), Fraction(size.high), whole=True) for name, size in setting.sizes.items()}
+    return found | {name: _range(v.domain) for name, v in {**setting.free, **claim.given}.items()}
 
 
-def _variable(name: str, domain: Domain) -> Variable:
-    match domain.kind:
-        case DomainKind.NONNEGATIVE:
-            return Variable(name, Fraction(0), None)
-        case DomainKind.POSITIVE:
-            return Variable(name, Fraction(0), None, low_open=True)
-        case DomainKind.REAL:
-            return Variable(name, None, None)
-        case _:
-            whole = domain.kind is DomainKind.INTEGER
-            return Variable(name, domain.low, domain.high, domain.low_open, domain.high_open, whole=whole)
+def _range(domain: Domain) -> Side:
+    if domain.kind in (DomainKind.NONNEGATIVE, DomainKind.POSITIVE):
+        return Side(Fraction(0), None, domain.kind is DomainKind.POSITIVE)
+    return Side(domain.low, domain.high, domain.low_open, domain.high_open, domain.kind is DomainKind.INTEGER)
 
 
-def _whole_numbers(variable: Variable) -> range:
-    assert variable.low is not None
-    assert variable.high is not None
-    return range(int(variable.low), int(variable.high) + 1)
+def _whole_numbers(side: Side) -> range:
+    assert side.low is not None
+    assert side.high is not None
+    return range(int(side.low), int(side.high) + 1)
 
 
-def _listed(claim: Claim, variables: list[Variable]) -> list[Variable]:
+def _listed(claim: Claim, variables: dict[str, Side]) -> dict[str, Side]:
     """Choose the whole numbers to take one by one: the ones in exponents, and all where there are few."""
     formulas = [*claim.let.values(), *claim.assume.values(), *claim.conclude.values()]
     nodes = [node for formula in formulas for node in formula.expr.walk()]
     used = {node.name for node in nodes if node.kind is Kind.NAME}
-    whole = [v for v in variables if v.whole and v.name in used and None not in (v.low, v.high)]
+    whole = {n: s for n, s in variables.items() if s.whole and n in used and None not in (s.low, s.high)}
     if _combinations(whole) <= _LISTED:
         return whole
     powers = [node.args[1] for node in nodes if node.kind is Kind.POWER]
     names = {node.name for power in powers for node in power.walk() if node.kind is Kind.NAME}
     inside = {node.name for name in names & set(claim.let) for node in claim.let[name].expr.walk()}
-    exponents = [v for v in whole if v.name in names | inside]
-    return exponents if _combinations(exponents) <= _LISTED_EXPONENTS else []
+    exponents = {n: s for n, s in whole.items() if n in names | inside}
+    return exponents if _combinations(exponents) <= _LISTED_EXPONENTS else {}
 
 
-def _combinations(variables: list[Variable]) -> int:
-    count = 1
-    for variable in variables:
-        count *= max(0, len(_whole_numbers(variable)))
-    return count
+def _combinations(variables: dict[str, Side]) -> int:
+    return math.prod(len(_whole_numbers(side)) for side in variables.values())
 
 
 class _Reader:

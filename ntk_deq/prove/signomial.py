@@ -5,18 +5,27 @@ prime `#2`, whose exponent stays in [0, 1) and which carries the roots of whole 
 a polynomial p >= 0 of which a root is taken, whose exponent stays in (0, 1). Radicals of different products of primes
 are linearly independent over the rationals (Besicovitch 1940), so a coefficient is zero only where it is written as
 zero.
+
+In one variable, inequalities are decided by the signs on the cells between real roots; sums in a single atom are
+polynomials in a root of it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from itertools import product
+from itertools import pairwise, product
+from typing import cast
 
-from flint import arb, fmpq
+import flint
+from flint import acb, arb, fmpq, fmpz, fmpz_poly
 
 from ntk_deq.certified.functions import power
+from ntk_deq.certified.scalar import PRECISION
+from ntk_deq.prove import simplest
+from ntk_deq.prove.problem import Relation, holds
 
 Exponent = int | Fraction  # a whole one is an int
 Monomial = tuple[tuple[str, Exponent], ...]
@@ -29,10 +38,12 @@ MAX_TERMS = 1_500
 """Terms of a sum; larger ones are left to branch and bound."""
 MAX_DEGREE = 60
 """Whole exponent to which a sum is multiplied out."""
+_PRIMES = 10_000  # by so many, up to 104,729, a number is divided
+_MOST_PRIME = 10**10  # what is left below this is prime
 
 
 class TooLargeError(Exception):
-    """An expression is too large for its normal form, or has none."""
+    """An expression is too large for its normal form, or has none; or roots could not be told apart."""
 
 
 def rational(value: Number) -> fmpq:
@@ -84,8 +95,7 @@ def add(left: Poly, right: Poly, factor: Number = 1) -> Poly:
 
 
 def _accumulate(total: Poly, monomial: Monomial, coefficient: fmpq) -> None:
-    value = total.get(monomial)
-    value = coefficient if value is None else value + coefficient
+    value = total.get(monomial, 0) + coefficient
     if value:
         total[monomial] = value
     else:
@@ -215,19 +225,15 @@ def _radical_sign(terms: Poly) -> int:
     return 1 if total > 0 else -1 if total < 0 else 0
 
 
-def prime_factors(number: int) -> dict[int, int] | None:
-    """Return the prime factors of a number >= 1, or None where one is too large to look for."""
-    found: dict[int, int] = {}
-    divisor = 2
-    while divisor * divisor <= number:
-        if divisor > 100_000:
-            return None
-        while number % divisor == 0:
-            found[divisor] = found.get(divisor, 0) + 1
-            number //= divisor
-        divisor += 1
-    if number > 1:
-        found[number] = found.get(number, 0) + 1
+def prime_factors(number: int) -> list[tuple[int, int]]:
+    """Return the prime factors of a number >= 1 and how often each divides it.
+
+    Raises:
+        TooLargeError: One of them is too large to look for.
+    """
+    found = [(int(prime), count) for prime, count in fmpz(number).factor(trial_limit=_PRIMES)]
+    if any(prime > _MOST_PRIME for prime, _ in found):  # it may be a product of primes that were not tried
+        raise TooLargeError
     return found
 
 
@@ -240,13 +246,26 @@ def root_of_rational(value: Fraction, exponent: Fraction) -> Poly:
     """
     result = constant(1)
     for number, sign in ((value.numerator, 1), (value.denominator, -1)):
-        primes = prime_factors(number)
-        if primes is None:
-            raise TooLargeError
-        for prime, multiplicity in primes.items():
+        for prime, multiplicity in prime_factors(number):
             monomial, factor = times(UNIT, ((f"#{prime}", 1),), sign * multiplicity * exponent)
             result = multiply(result, {monomial: factor})
     return result
+
+
+def split(poly: Poly, name: str) -> dict[Exponent, Poly]:
+    """Return the coefficients of a sum as one in an atom, by its exponents.
+
+    Example:
+        >>> parts = split(add(atom("x", 2), constant(3)), "x")
+        >>> {str(e): shown(p) for e, p in parts.items()}
+        {'2': '1', '0': '3'}
+    """
+    parts: dict[Exponent, Poly] = {}
+    for monomial, c in poly.items():
+        exponent = dict(monomial).get(name, 0)
+        rest = tuple(item for item in monomial if item[0] != name)
+        parts.setdefault(exponent, {})[rest] = c
+    return parts
 
 
 def total(polys: Iterable[Poly]) -> Poly:
@@ -255,3 +274,175 @@ def total(polys: Iterable[Poly]) -> Poly:
     for poly in polys:
         result = add(result, poly)
     return result
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A sum known to be >= 0, or > 0."""
+
+    poly: Poly
+    strict: bool
+
+
+MOST_ROOTS = 80
+"""Degree of one polynomial; isolating the roots of a larger one takes too long."""
+
+_MAX_BITS = 8_192
+
+Condition = tuple[fmpz_poly, Relation]
+
+
+@dataclass(frozen=True)
+class _Root:
+    ball: arb
+    factor: fmpz_poly
+
+    @property
+    def exact(self) -> Fraction | None:
+        """The root where it is rational."""
+        if self.factor.degree() != 1:
+            return None
+        return Fraction(-int(self.factor[0]), int(self.factor[1]))
+
+    def bounds(self) -> tuple[Fraction, Fraction]:
+        exact = self.exact
+        return (exact, exact) if exact is not None else (_rational(self.ball.lower()), _rational(self.ball.upper()))
+
+
+def follows(assumed: Sequence[Condition], goal: Condition) -> bool:
+    """Say whether a goal holds at every real number at which all conditions hold.
+
+    Args:
+        assumed: Polynomials and how they stand to zero.
+        goal: The same.
+
+    Raises:
+        TooLargeError: A polynomial is too large, or roots could not be told apart.
+
+    Example:
+        >>> square = fmpz_poly([1, -2, 1])  # x^2 - 2x + 1
+        >>> follows([], (square, Relation.NONNEGATIVE)), follows([], (square, Relation.POSITIVE))
+        (True, False)
+    """
+    conditions = [*assumed, goal]
+    if any(poly.degree() > MOST_ROOTS for poly, _ in conditions):
+        raise TooLargeError
+    factors: list[fmpz_poly] = []
+    for poly, _ in conditions:
+        if poly.degree() >= 1:
+            factors += [factor for factor, _ in poly.factor()[1] if factor not in factors]
+    bits = PRECISION
+    while bits <= _MAX_BITS:
+        with flint.ctx.workprec(bits):
+            roots = _separated_roots(factors)
+            found = None if roots is None else _scan(conditions, roots)
+        if found is not None:
+            return found
+        bits *= 2
+    raise TooLargeError
+
+
+def _separated_roots(factors: Sequence[fmpz_poly]) -> list[_Root] | None:
+    """Return the real roots of irreducible polynomials in order, or None where their balls meet at this precision."""
+    roots = []
+    for factor in factors:
+        found = cast(list[tuple[acb, int]], factor.complex_roots())  # python-flint's stub leaves the pairs out
+        for ball, _ in found:
+            if ball.imag.is_zero():
+                roots.append(_Root(ball.real, factor))
+            elif ball.imag.contains(0):
+                return None
+    roots.sort(key=lambda root: _rational(root.ball.mid()))
+    bounds = [root.bounds() for root in roots]
+    return None if any(high >= low for (_, high), (low, _) in pairwise(bounds)) else roots
+
+
+def _scan(conditions: Sequence[Condition], roots: Sequence[_Root]) -> bool | None:
+    """Say whether the last condition holds between all roots and at them where the others do; None if that is open."""
+    ends: list[Fraction | None] = [None, *(end for root in roots for end in root.bounds()), None]
+    cells = [simplest(low, high) for low, high in zip(ends[::2], ends[1::2], strict=True)]
+    if any(_fails(conditions, [_sign_at(poly, inside) for poly, _ in conditions]) for inside in cells):
+        return False
+    for root in roots:
+        signs = [_sign_at_root(poly, root) for poly, _ in conditions]
+        if None in signs:
+            return None
+        if _fails(conditions, [sign or 0 for sign in signs]):
+            return False
+    return True
+
+
+def _fails(conditions: Sequence[Condition], signs: Sequence[int]) -> bool:
+    """Say whether all conditions but the last hold, and the last does not."""
+    stands = [holds(relation, sign) for (_, relation), sign in zip(conditions, signs, strict=True)]
+    return all(stands[:-1]) and not stands[-1]
+
+
+def _sign_at(poly: fmpz_poly, point: Fraction) -> int:
+    value = poly(fmpq(point.numerator, point.denominator))
+    return int(value > 0) - int(value < 0)
+
+
+def _sign_at_root(poly: fmpz_poly, root: _Root) -> int | None:
+    if poly.degree() < 0 or poly % root.factor == 0:
+        return 0
+    exact = root.exact
+    if exact is not None:
+        return _sign_at(poly, exact)
+    value = poly(root.ball)
+    return None if value.contains(0) else 1 if value > 0 else -1
+
+
+def _rational(value: arb) -> Fraction:
+    return fraction(value.fmpq())
+
+
+def positive_by_roots(poly: Poly, strict: bool, facts: Sequence[Fact], sign: str) -> bool:
+    """Say whether a sum in one atom is >= 0 (> 0 if `strict`) wherever those of the facts hold that are in it alone.
+
+    Args:
+        poly: The sum.
+        strict: Whether it must not be zero.
+        facts: What is known; sums in other atoms are left aside.
+        sign: What is known of the sign of the atom: `+`, `0` for >= 0, `?`.
+
+    Example:
+        >>> target = add(atom("x", 2), constant(-4))
+        >>> positive_by_roots(target, False, [Fact(add(atom("x"), constant(-2)), False)], "?")
+        True
+    """
+    names = atoms_of(poly)
+    if len(names) != 1 or _has_primes(poly):
+        return False
+    (name,) = names
+    kept = [fact for fact in facts if atoms_of(fact.poly) == names and not _has_primes(fact.poly)]
+    unit = math.lcm(*(e.denominator for p in (poly, *(f.poly for f in kept)) for e in exponents(p, name)))
+    if unit > 1 and sign == "?":
+        return False
+    try:
+        conditions: list[Condition] = [(_polynomial(f.poly, name, unit), _relation(f.strict)) for f in kept]
+        if sign != "?":
+            conditions.append((fmpz_poly([0, 1]), _relation(sign == "+")))
+        return follows(conditions, (_polynomial(poly, name, unit), _relation(strict)))
+    except TooLargeError:
+        return False
+
+
+def _has_primes(poly: Poly) -> bool:
+    return any(name[0] == "#" for monomial in poly for name, _ in monomial)
+
+
+def _relation(strict: bool) -> Relation:
+    return Relation.POSITIVE if strict else Relation.NONNEGATIVE
+
+
+def _polynomial(poly: Poly, name: str, unit: int) -> fmpz_poly:
+    """Return a sum in one atom x as a polynomial in x^(1/unit), times a positive number and an even power of x."""
+    degrees = exponents(poly, name)
+    least = min(degrees)
+    lift = 0 if least >= 0 else -2 * (least // 2)
+    denominator = math.lcm(*(int(c.denominator) for c in poly.values()))
+    terms = {int((e + lift) * unit): c for e, c in zip(degrees, poly.values(), strict=True)}
+    if max(terms) > MOST_ROOTS:
+        raise TooLargeError
+    return fmpz_poly([int(terms.get(k, 0) * denominator) for k in range(max(terms) + 1)])

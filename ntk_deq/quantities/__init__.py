@@ -1,9 +1,9 @@
 """Quantities of equilibrium models: tangent kernels, spectra, Lipschitz bounds, loss landscapes, trajectories.
 
-kernel.py, tangent_kernel.py, structured.py     the tangent kernel and its result; how it is worked out
-spectra.py, lipschitz.py                        singular and eigenvalues; Lipschitz constants
-objective.py, landscapes.py                     the loss as a function of parameters; around a model
-trajectories.py                                 the way of a solver to the equilibrium
+kernel.py, tangent_kernel.py    the tangent kernel; its result, its structure, the fixed points behind it
+spectra.py, lipschitz.py        singular and eigenvalues; Lipschitz constants
+objective.py, landscapes.py     the loss as a function of parameters; around a model
+trajectories.py                 the way of a solver to the equilibrium
 """
 
 from ntk_deq.quantities.kernel import ntk_gram

@@ -7,7 +7,7 @@ Parameter Jacobians by the implicit function theorem with dense solves: the plai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
@@ -15,9 +15,8 @@ from torch import Tensor
 
 from ntk_deq.equilibrium.driver import DEFAULT_MAX_STEPS, Criteria
 from ntk_deq.equilibrium.solvers import Solver
-from ntk_deq.errors import ArgumentError, LimitError, nearest_name
-from ntk_deq.quantities.structured import structured_blocks
-from ntk_deq.quantities.tangent_kernel import KernelMethod, KernelSolver, TangentKernel, gram
+from ntk_deq.errors import ArgumentError, LimitError, name_hint
+from ntk_deq.quantities.tangent_kernel import KernelMethod, KernelSolver, TangentKernel, gram, structured_blocks
 from ntk_deq.systems.checks import check_inputs
 from ntk_deq.systems.declared_model import WholeModel
 from ntk_deq.systems.model import EquilibriumModel
@@ -225,13 +224,16 @@ def ntk_gram(
         if blocks is None:
             route = KernelMethod.ADJOINT if route is KernelMethod.STRUCTURED else route
             fixed_points.records.clear()
-            rows = _ROWS[route]
-            blocks = _blocks(lambda X, what: rows(model, X, names, fixed_points, what), X1, X2)
+            J1 = _ROWS[route](model, X1, names, fixed_points, "X1")
+            J2 = None if X2 is None else _ROWS[route](model, X2, names, fixed_points, "X2")
+            blocks = {name: gram(J, None if J2 is None else J2[name]) for name, J in J1.items()}
             if traced:
                 blocks = {name: _traced(block, model.outputs or 1) for name, block in blocks.items()}
         matrix = torch.zeros_like(blocks[names[0]])
         for block in blocks.values():
             matrix += block
+        # A Frobenius norm without cancellation: the entries are at most sqrt(H_ii H_jj).
+        size = float(matrix.trace() if X2 is None else torch.linalg.vector_norm(matrix))
     return TangentKernel(
         matrix=matrix,
         blocks=blocks,
@@ -241,7 +243,7 @@ def ntk_gram(
         solves=tuple(fixed_points.records),
         outputs=None if traced else model.outputs,
         reason=reason,
-        error=_FACTORS * criteria.rtol * _size(matrix, symmetric=X2 is None),
+        error=_FACTORS * criteria.rtol * size,
     )
 
 
@@ -249,17 +251,6 @@ def _traced(block: Tensor, outputs: int) -> Tensor:
     """Return the sum of the blocks of one output each."""
     rows, columns = (size // outputs for size in block.shape)
     return block.reshape(outputs, rows, outputs, columns).diagonal(dim1=0, dim2=2).sum(-1)
-
-
-def _size(matrix: Tensor, *, symmetric: bool) -> float:
-    """Return a Frobenius norm of the kernel without cancellation: its entries are at most sqrt(H_ii H_jj)."""
-    return float(matrix.trace()) if symmetric else float(torch.linalg.vector_norm(matrix))
-
-
-def _blocks(jacobians: Callable[[Tensor, str], dict[str, Tensor]], X1: Tensor, X2: Tensor | None) -> dict[str, Tensor]:
-    J1 = jacobians(X1, "X1")
-    J2 = None if X2 is None else jacobians(X2, "X2")
-    return {name: gram(J, None if J2 is None else J2[name]) for name, J in J1.items()}
 
 
 def _names(model: EquilibriumModel, parameters: Sequence[str] | None) -> tuple[str, ...]:
@@ -272,8 +263,7 @@ def _names(model: EquilibriumModel, parameters: Sequence[str] | None) -> tuple[s
     chosen = tuple(parameters)
     for name in chosen:
         if name not in known:
-            near = nearest_name(str(name), known)
-            hint = f" Did you mean {near!r}?" if near else ""
+            hint = name_hint(name, known)
             raise ArgumentError(f"`parameters` of ntk_gram must be {allowed}. Got {name!r}.{hint}")
     if not chosen or len(set(chosen)) < len(chosen):
         raise ArgumentError(
@@ -285,7 +275,6 @@ def _names(model: EquilibriumModel, parameters: Sequence[str] | None) -> tuple[s
 def _method(method: str) -> KernelMethod:
     known = [entry.value for entry in KernelMethod]
     if method not in known:
-        near = nearest_name(str(method), known)
-        hint = f" Did you mean {near!r}?" if near else ""
+        hint = name_hint(method, known)
         raise ArgumentError(f"`method` of ntk_gram must be one of {', '.join(known)}. Got {method!r}.{hint}")
     return KernelMethod(method)

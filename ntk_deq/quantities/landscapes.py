@@ -27,7 +27,8 @@ from jaxtyping import Float
 from scipy.optimize import brentq
 from torch import Tensor
 
-from ntk_deq.errors import ArgumentError, NtkDeqError
+from ntk_deq.errors import ArgumentError, NtkDeqError, check_whole
+from ntk_deq.files.archives import is_number
 from ntk_deq.quantities.objective import (
     Loss,
     Normalisation,
@@ -367,11 +368,10 @@ def neighbourhood_width(
     """
     where = "neighbourhood_width"
     for name, number in (("rise", rise), ("reach", reach)):
-        if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < math.inf:
+        if not (is_number(number) and 0 < number < math.inf):
             raise ArgumentError(f"`{name}` of {where} must be a finite number > 0. Got {number!r}.")
-    for name, count in (("directions", directions), ("resolution", resolution)):
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise ArgumentError(f"`{name}` of {where} must be an integer >= 1. Got {count!r}.")
+    check_whole(directions, "directions", where)
+    check_whole(resolution, "resolution", where)
     scaled = _normalisation(normalisation)
     options = {"solver": solver, "rtol": rtol, "max_steps": max_steps, "unsolved": unsolved}
     objective = Objective.of(model, X, y, loss=loss, chunk=chunk, where=where, **options)
@@ -421,15 +421,12 @@ def _normalisation(given: str | Normalisation) -> Normalisation:
 
 
 def _check_counts(dimensions: int, points: int, reach: float | None, workers: int) -> None:
-    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
-        raise ArgumentError(f"`workers` of landscape must be an integer >= 1. Got {workers!r}.")
+    check_whole(workers, "workers", "landscape")
     if workers > 1 and sys.platform != "linux":
         raise ArgumentError(f"`workers` of landscape must be 1 on systems other than Linux. Got {workers}.")
     if dimensions not in (1, 2) or isinstance(dimensions, bool):
         raise ArgumentError(f"`dimensions` of landscape must be 1 or 2. Got {dimensions!r}.")
     if isinstance(points, bool) or not isinstance(points, int) or points < 3 or points % 2 == 0:
         raise ArgumentError(f"`points` of landscape must be an odd integer >= 3. Got {points!r}.")
-    if reach is not None and (
-        isinstance(reach, bool) or not isinstance(reach, int | float) or not 0 < reach < math.inf
-    ):
+    if reach is not None and not (is_number(reach) and 0 < reach < math.inf):
         raise ArgumentError(f"`reach` of landscape must be a finite number > 0 or None. Got {reach!r}.")

@@ -23,7 +23,7 @@ from ntk_deq.certified.rounding import add_up, divide_up, multiply_up
 from ntk_deq.certified.structured import densified
 from ntk_deq.equilibrium.result import html_table, one_line
 from ntk_deq.equilibrium.slopes import banach_bound
-from ntk_deq.errors import ArgumentError
+from ntk_deq.errors import ArgumentError, check_whole
 from ntk_deq.evaluation.balls import evaluate, evaluate_scalar
 from ntk_deq.evaluation.derivatives.derivative import PROVIDERS
 from ntk_deq.evaluation.environment import Environment, Notes
@@ -112,8 +112,7 @@ def lipschitz_bounds(
         (6.0, 6.0, 'monotone 0.5')
     """
     check_inputs(model, X)
-    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 0:
-        raise ArgumentError(f"`rounds` of lipschitz_bounds must be an integer >= 0. Got {rounds!r}.")
+    check_whole(rounds, "rounds", "lipschitz_bounds", 0)
     if box is not None and not (len(box) == 2 and all(map(math.isfinite, box)) and box[0] < box[1]):
         raise ArgumentError(f"`box` of lipschitz_bounds must be two finite numbers, low < high. Got {box!r}.")
     upper, how = _upper(model)
@@ -181,16 +180,12 @@ def _quotient(
             values = model.target_rows(predict(model, model.inputs_of(ends), on_error=errors.append))
         values = values[:, None] if values.ndim == 1 else values
         known = float(errors[0].sum()) if errors else math.inf
-        off = known if math.isfinite(known) else _unknown(values)
-        reached = (float(torch.linalg.vector_norm(values[1] - values[0])) - off) / apart
+        if not math.isfinite(known):  # predictions without an error bound may be off by a million roundings
+            known = 1e6 * torch.finfo(values.dtype).eps * float(values.abs().max())
+        reached = (float(torch.linalg.vector_norm(values[1] - values[0])) - known) / apart
         if reached > lower:
             lower, pair = reached, (ends[0], ends[1])
     return lower, pair
-
-
-def _unknown(values: Tensor) -> float:
-    """Return what predictions without an error bound may be off: a million roundings."""
-    return 1e6 * torch.finfo(values.dtype).eps * float(values.abs().max())
 
 
 def _upper(model: EquilibriumModel) -> tuple[float, str]:
@@ -200,9 +195,7 @@ def _upper(model: EquilibriumModel) -> tuple[float, str]:
     norms = _Norms(model)
     rows = model.programs.rows
     read = norms.constants(rows.predictions)
-    if rows.map is None:
-        return read[1], "product of norms"
-    if read[0] == 0:
+    if rows.map is None or read[0] == 0:
         return read[1], "product of norms"
     image = norms.constants(rows.map)
     by_input, how = norms.equilibrium(rows.map, image)

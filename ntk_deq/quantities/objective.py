@@ -144,9 +144,9 @@ def _chunks(count: int, chunk: int | None) -> list[slice]:
     return [slice(start, start + size) for start in range(0, max(count, 1), size)]
 
 
-def _number(found: object, where: str = "`loss`") -> float:
+def _number(found: object) -> float:
     if isinstance(found, Tensor) and found.numel() != 1:
-        raise ArgumentError(f"{where} must return one number. Got a tensor of shape {tuple(found.shape)}.")
+        raise ArgumentError(f"`loss` must return one number. Got a tensor of shape {tuple(found.shape)}.")
     return float(found)  # type: ignore[arg-type]
 
 
@@ -310,12 +310,8 @@ def principal(
     found = []
     for axis in axes[:dimensions]:
         parts = axis.split([value.numel() for value in values.values()])
-        found.append(
-            {
-                name: part.reshape(value.shape).to(value)
-                for (name, value), part in zip(values.items(), parts, strict=True)
-            }
-        )
+        shaped = zip(values.items(), parts, strict=True)
+        found.append({name: part.reshape(value.shape).to(value) for (name, value), part in shaped})
     return tuple(found), tuple(shares)
 
 

@@ -52,7 +52,7 @@ class Measured(float):
     is_certified: bool
 
     def __new__(
-        cls, value: float, radius: float, prove: Callable[[], arb] | None = None, *, is_certified: bool = False
+        cls, value: float, radius: float, prove: Callable[[], arb] | None = None, is_certified: bool = False
     ) -> Measured:
         """Keep the value with its radius, and how to prove one."""
         new = super().__new__(cls, value)
@@ -94,16 +94,12 @@ class Measured(float):
 
     def __reduce__(self) -> tuple[object, ...]:
         # A copy has the number and its radius; the matrix, which a proof would need, stays behind.
-        return _copied, (float(self), self.radius, self.is_certified)
+        return Measured, (float(self), self.radius, None, self.is_certified)
 
     def __repr__(self) -> str:
         return f"{float(self):.6g} ± {self.radius:.2g}"
 
     __str__ = __repr__
-
-
-def _copied(value: float, radius: float, is_certified: bool) -> Measured:
-    return Measured(value, radius, is_certified=is_certified)
 
 
 def shown(value: Measured) -> str:

@@ -22,7 +22,7 @@ from torch import Tensor
 from ntk_deq.equilibrium.driver import row_norms
 from ntk_deq.equilibrium.solvers import Solver, as_solver
 from ntk_deq.equilibrium.splitting import Splitting
-from ntk_deq.errors import ArgumentError
+from ntk_deq.errors import ArgumentError, check_whole
 from ntk_deq.systems.checks import check_samples
 from ntk_deq.systems.model import EquilibriumModel
 
@@ -180,9 +180,8 @@ def trajectory(
     """
     where = "trajectory"
     check_samples(model, X, where, parameters=parameters, initial=initial)
-    for name, count in (("steps", steps), ("components", components)):
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise ArgumentError(f"`{name}` of {where} must be an integer >= 1. Got {count!r}.")
+    check_whole(steps, "steps", where)
+    check_whole(components, "components", where)
     samples = model.input_rows(X).shape[0]
     if not samples:
         raise ArgumentError(f"`X` of {where} must have a sample. Got none.")

@@ -18,10 +18,9 @@ from dataclasses import dataclass
 
 from ntk_deq.claims.claim import Verdict
 from ntk_deq.language.format import short_decimal
-from ntk_deq.language.run import RUN_KINDS
+from ntk_deq.language.run import RUN_KINDS, told_in
 from ntk_deq.language.types import Margin
 from ntk_deq.report.console import one_line, short_number
-from ntk_deq.report.curves import told_in
 from ntk_deq.verify.results import ClaimResult, ConclusionRecord, Rate, Start, TrainingRecord
 
 

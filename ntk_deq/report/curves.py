@@ -7,12 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
 
 from ntk_deq.errors import ExpressionError
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.parser import parse
-from ntk_deq.language.run import GRADIENT_DESCENT, RUN_KINDS, RunKind
+from ntk_deq.language.run import told_in
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.verify.results import Curve, TrainingRecord
 
@@ -102,33 +101,6 @@ class ShareCurve:
         """Whether the ball of a step is so wide that its middle would tell of a breach that may not be one."""
         low = self.low[place]
         return low < 1.0 < self.share[place] and self.high[place] > 2 * low
-
-
-class Told(Protocol):
-    """A run or its record."""
-
-    @property
-    def method(self) -> str:
-        """The name of its kind."""
-
-    @property
-    def step(self) -> float | None:
-        """The step size, or None."""
-
-
-def told_in(record: Told) -> RunKind:
-    """Return the kind of run in whose index a record is told: flow that stands for descent is told in its steps.
-
-    Args:
-        record: A run or its record.
-
-    Example:
-        >>> from types import SimpleNamespace
-        >>> [told_in(SimpleNamespace(method="gradient-flow", step=step)).letter for step in (None, 0.1)]
-        ['t', 'k']
-    """
-    kind = RUN_KINDS.get(record.method, GRADIENT_DESCENT)
-    return kind if kind.index.whole or record.step is None else GRADIENT_DESCENT
 
 
 def isolated(values: Sequence[float]) -> list[int]:

@@ -10,7 +10,6 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -38,112 +37,13 @@ from ntk_deq.report.axes import Cell, margin_cell, number_cell, safe_mathml, sym
 from ntk_deq.report.check import caret_lines
 from ntk_deq.report.console import matrix_rows, printable, relative_margin, short_margin, short_number, short_seconds
 from ntk_deq.report.margins import SCALE_NAME, margin_plot, share_bar, shared_axis
-from ntk_deq.report.runs import RunView, StartsView, run_views, starts_view
-from ntk_deq.verify.results import ClaimResult, Computed, ConclusionRecord, RunInfo, Witness
+from ntk_deq.report.runs import View, run_views, starts_view
+from ntk_deq.verify.results import ClaimResult, Computed, RunInfo, Witness
 
 # A matrix larger than this on a side is shown by its first entries: nobody reads 400 numbers.
 _SIDE_LIMIT = 8
 
 _RELATIONS = {"<=": "≤", ">=": "≥", "==": "=", "!=": "≠"}
-
-
-@dataclass(frozen=True)
-class MatrixView:
-    """A matrix of a witness, as rows of cells; `size` is empty where the values were too large to keep.
-
-    `radius` says how far the entries may be off, where they were computed.
-    """
-
-    name: str
-    symbol: Markup | None
-    rows: list[list[Cell]]
-    size: str
-    cut: bool
-    radius: str = ""
-
-
-@dataclass(frozen=True)
-class WitnessView:
-    """An instance written out, with a heading that says why it is shown; `broken` where the comparison is false."""
-
-    heading: str
-    kind: str
-    witness: Witness
-    lhs: str
-    relation: str
-    rhs: str
-    broken: bool
-    scalars: list[tuple[str, Markup | None, Cell]]
-    matrices: list[MatrixView]
-    sizes: str
-    steps: str
-    margin: Cell
-    hypotheses: list[tuple[str, str]]
-    computed_scalars: list[tuple[str, Markup | None, Cell]]
-    computed_matrices: list[MatrixView]
-
-
-@dataclass(frozen=True)
-class LineView:
-    """A line of the statement; `symbol` is the typeset name of a variable, `math` None where there is only text."""
-
-    name: str
-    symbol: Markup | None
-    text: str
-    latex: str
-    math: Markup | None
-
-
-@dataclass(frozen=True)
-class ConclusionView:
-    """A conclusion with its plot."""
-
-    record: ConclusionRecord
-    worst: Cell
-    plot: Markup
-
-
-@dataclass(frozen=True)
-class HypothesisView:
-    """A hypothesis with its bar; an implicit one is known where it does not hold, and has none."""
-
-    name: str
-    text: str
-    held: int
-    failed: int
-    unsure: int
-    nearest: Cell | None
-    bar: Markup
-
-
-@dataclass(frozen=True)
-class ClaimView:
-    """Everything the page says about a claim."""
-
-    result: ClaimResult
-    anchor: str
-    tone: str
-    alarming: bool
-    sign: str
-    margin: Cell
-    relative: str
-    margin_key: str
-    seconds: str
-    statement: list[tuple[str, list[LineView]]]
-    hypotheses: list[HypothesisView]
-    conclusions: list[ConclusionView]
-    witnesses: list[WitnessView]
-    settings: list[dict[str, str]]
-    url: str | None
-    authors: str
-    mutant_of: str | None
-    carets: list[tuple[str, str, str, str]]
-    second_look: str
-    little_support: str
-    several: str
-    replay: str
-    runs: list[RunView]
-    starts: StartsView | None
 
 
 def safe_url(url: object) -> str | None:
@@ -175,75 +75,65 @@ class Anchors:
         return anchor
 
 
-def _computed_matrix(computed: Computed) -> MatrixView:
+def _matrix(name: str, value: Any) -> View:
+    """Return a matrix of a witness as rows of cells; `size` is empty where the values were too large to keep."""
+    rows = [] if value is None else matrix_rows(value)
+    columns = len(rows[0]) if rows else 0
+    return {
+        "name": name,
+        "rows": [[value_cell(x) for x in row[:_SIDE_LIMIT]] for row in rows[:_SIDE_LIMIT]],
+        "size": "" if value is None else f"{len(rows)} × {columns}",
+        "cut": max(len(rows), columns) > _SIDE_LIMIT,
+        "radius": "",
+    }
+
+
+def _computed_matrix(computed: Computed) -> View:
     """Return a matrix that was computed: its digits are rounded, and the radius says how far it may be off besides."""
     view = _matrix(computed.name, computed.value)
-    rows = [[number_cell(float(cell.exact)) for cell in row] for row in view.rows]
+    rows = [[number_cell(float(cell.exact)) for cell in row] for row in view["rows"]]
     radius = typeset_number(f"+/- {short_number(computed.radius, digits=2)}") if computed.radius else ""
-    return replace(view, rows=rows, radius=radius)
-
-
-def _matrix(name: str, value: Any) -> MatrixView:
-    if value is None:
-        return MatrixView(name, symbol(name), [], "", False)
-    rows = matrix_rows(value)
-    columns = len(rows[0]) if rows else 0
-    cut = len(rows) > _SIDE_LIMIT or columns > _SIDE_LIMIT
-    cells = [[value_cell(x) for x in row[:_SIDE_LIMIT]] for row in rows[:_SIDE_LIMIT]]
-    return MatrixView(name, symbol(name), cells, f"{len(rows)} × {columns}", cut)
+    return view | {"rows": rows, "radius": radius}
 
 
 def _pairs(values: Mapping[str, float]) -> str:
     return ", ".join(f"{name} = {value}" for name, value in values.items())
 
 
-def witness_view(heading: str, kind: str, witness: Witness) -> WitnessView:
-    """Return an instance ready to lay out: numbers apart from matrices."""
-    scalars = [(name, symbol(name), value_cell(v)) for name, v in witness.values.items() if isinstance(v, int | float)]
-    others = [(name, v) for name, v in witness.values.items() if not isinstance(v, int | float)]
-    return WitnessView(
-        heading=heading,
-        kind=kind,
-        witness=witness,
-        lhs=typeset_number(witness.lhs),
-        relation=_RELATIONS.get(witness.relation, witness.relation),
-        rhs=typeset_number(witness.rhs),
-        broken=kind not in ("holds", "undecided"),
-        scalars=scalars,
-        matrices=[_matrix(name, value) for name, value in others],
-        sizes=_pairs(witness.sizes),
-        steps=_pairs(witness.step),
-        margin=margin_cell(witness.margin, witness.scale) if witness.relation else Cell("no witness", witness.argument),
-        hypotheses=[(name, typeset_number(sides)) for name, sides in witness.hypotheses],
-        computed_scalars=[
-            (c.name, symbol(c.name), Cell(typeset_number(c.value), c.value))
-            for c in witness.computed_values
-            if isinstance(c.value, str)
-        ],
-        computed_matrices=[_computed_matrix(c) for c in witness.computed_values if not isinstance(c.value, str)],
-    )
+def _witness(heading: str, kind: str, witness: Witness) -> View:
+    """Return an instance ready to lay out: why it is shown, and numbers apart from matrices."""
+    scalars = {name: value for name, value in witness.values.items() if isinstance(value, int | float)}
+    computed = [(c.name, c.value) for c in witness.computed_values]
+    return {
+        "heading": heading,
+        "kind": kind,
+        "witness": witness,
+        "relation": _RELATIONS.get(witness.relation, witness.relation),
+        "scalars": [(name, value_cell(value)) for name, value in scalars.items()],
+        "matrices": [_matrix(name, value) for name, value in witness.values.items() if name not in scalars],
+        "sizes": _pairs(witness.sizes),
+        "steps": _pairs(witness.step),
+        "margin": margin_cell(witness.margin, witness.scale),
+        "computed_scalars": [(name, Cell(typeset_number(v), v)) for name, v in computed if isinstance(v, str)],
+        "computed_matrices": [_computed_matrix(c) for c in witness.computed_values if not isinstance(c.value, str)],
+    }
 
 
-def _witnesses(result: ClaimResult) -> list[WitnessView]:
-    views = []
-    if result.counterexample is not None:
-        views.append(witness_view("Counterexample", "refuted", result.counterexample))
-    if result.undecided is not None:
-        views.append(witness_view("Undecided instance", "undecided", result.undecided))
-    if result.nearest is not None:
-        views.append(witness_view("Nearest to meeting the hypotheses", "vacuous", result.nearest))
-    if result.tightest is not None and result.counterexample is None:
-        views.append(witness_view("Tightest instance", "holds", result.tightest))
-    return views
+def _witnesses(result: ClaimResult) -> list[View]:
+    shown = [
+        ("Counterexample", "refuted", result.counterexample),
+        ("Undecided instance", "undecided", result.undecided),
+        ("Nearest to meeting the hypotheses", "vacuous", result.nearest),
+        ("Tightest instance", "holds", result.tightest if result.counterexample is None else None),
+    ]
+    return [_witness(heading, kind, witness) for heading, kind, witness in shown if witness is not None]
 
 
-def _statement(lines: tuple[StatementLine, ...]) -> list[tuple[str, list[LineView]]]:
+def _statement(lines: tuple[StatementLine, ...]) -> list[tuple[str, list[StatementLine]]]:
     """Return the lines under their sections, in the order in which the sections first occur."""
-    groups: dict[str, list[LineView]] = {}
+    groups: dict[str, list[StatementLine]] = {}
     for line in lines:
-        sign = symbol(line.name) if line.section in ("given", "let", "witness") else None
-        view = LineView(line.name, sign, line.text, line.latex, safe_mathml(line.mathml))
-        groups.setdefault(line.section, []).append(view)
+        groups.setdefault(line.section, []).append(line)
     return list(groups.items())
 
 
@@ -276,7 +166,7 @@ def _carets(result: ClaimResult) -> list[tuple[str, str, str, str]]:
     return rows
 
 
-def claim_view(result: ClaimResult, anchor: str, anchors: dict[str, str]) -> ClaimView:
+def _claim(result: ClaimResult, anchor: str, anchors: dict[str, str]) -> View:
     """Return what the page says about a claim.
 
     Args:
@@ -286,50 +176,45 @@ def claim_view(result: ClaimResult, anchor: str, anchors: dict[str, str]) -> Cla
     """
     axis = shared_axis(result.conclusions)
     conclusions = [
-        ConclusionView(
-            c,
-            margin_cell(c.worst, scale_of(c.worst, [c])),
-            Markup(margin_plot(c, axis, ident=f"ui-{anchor}-plot-{i}")),
-        )
+        (c, margin_cell(c.worst, scale_of(c.worst, [c])), Markup(margin_plot(c, axis, ident=f"ui-{anchor}-plot-{i}")))
         for i, c in enumerate(result.conclusions)
     ]
     hypotheses = []
     for i, h in enumerate(result.hypotheses):
         label = f"held {h.held}, failed {h.failed}, unsure {h.unsure}"
         parts = [("true", h.held), ("unsure", h.unsure), ("false", h.failed)]
-        implicit = h.text.startswith("(implicit)")
+        implicit = h.text.startswith("(implicit)")  # one that is known where it does not hold, and has no bar
         drawn = "" if implicit else share_bar(parts, ident=f"ui-{anchor}-hypothesis-{i}", label=label)
-        nearest = margin_cell(h.nearest) if h.nearest is not None else None
-        hypotheses.append(HypothesisView(h.name, h.text, h.held, h.failed, h.unsure, nearest, Markup(drawn)))
+        hypotheses.append((h, Markup(drawn)))
     authors = result.source.get("authors", "")
     margin, scale = shown_margin(result)
     relative = relative_margin(margin, scale)
-    return ClaimView(
-        result=result,
-        anchor=anchor,
-        tone=f"v-{result.verdict}{' expected' * result.as_expected}",
-        alarming=is_alarming(result),
-        sign=LOOKS[result.verdict].sign,
-        margin=margin_cell(margin),
-        relative="" if relative is None else typeset_number(short_margin(relative, digits=2)),
-        margin_key="" if margin is None else repr(margin.lo).replace("inf", "Infinity"),
-        seconds=short_seconds(result.seconds) if math.isfinite(result.seconds) else "–",
-        statement=_statement(result.statement),
-        hypotheses=hypotheses,
-        conclusions=conclusions,
-        witnesses=_witnesses(result),
-        settings=_settings(result),
-        url=safe_url(result.source.get("url")),
-        authors=", ".join(map(str, authors)) if isinstance(authors, list | tuple) else str(authors),
-        mutant_of=anchors.get(result.mutates) if result.mutates else None,
-        carets=_carets(result),
-        second_look=second_look(result),
-        little_support=little_support(result),
-        several=remarks(result),
-        replay=replay_command(result.replay) if result.replay is not None else "",
-        runs=run_views(result.runs, anchor),
-        starts=starts_view(result.starts),
-    )
+    return {
+        "result": result,
+        "anchor": anchor,
+        "tone": f"v-{result.verdict}{' expected' * result.as_expected}",
+        "alarming": is_alarming(result),
+        "sign": LOOKS[result.verdict].sign,
+        "margin": margin_cell(margin),
+        "relative": "" if relative is None else short_margin(relative, digits=2),
+        "margin_key": "" if margin is None else repr(margin.lo).replace("inf", "Infinity"),
+        "seconds": short_seconds(result.seconds) if math.isfinite(result.seconds) else "–",
+        "statement": _statement(result.statement),
+        "hypotheses": hypotheses,
+        "conclusions": conclusions,
+        "witnesses": _witnesses(result),
+        "settings": _settings(result),
+        "url": safe_url(result.source.get("url")),
+        "authors": ", ".join(map(str, authors)) if isinstance(authors, list | tuple) else str(authors),
+        "mutant_of": anchors.get(result.mutates) if result.mutates else None,
+        "carets": _carets(result),
+        "remarks": remarks(result),
+        "second_look": second_look(result),
+        "little_support": little_support(result),
+        "replay": replay_command(result.replay) if result.replay is not None else "",
+        "runs": run_views(result.runs, anchor),
+        "starts": starts_view(result.starts),
+    }
 
 
 _LOADER = PackageLoader("ntk_deq.report")
@@ -342,7 +227,7 @@ def _shown(value: object) -> object:
 
 @cache
 def _environment() -> Environment:
-    return Environment(
+    found = Environment(
         loader=_LOADER,
         autoescape=True,
         undefined=StrictUndefined,
@@ -350,6 +235,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    found.filters |= {"symbol": symbol, "typeset": typeset_number, "mathml": safe_mathml, "margin": margin_cell}
+    return found
 
 
 @cache
@@ -418,7 +305,7 @@ def report_html(results: Sequence[ClaimResult], info: RunInfo) -> str:
             calm={r.verdict for r in results} - {r.verdict for r in results if not r.as_expected},
             scale_name=SCALE_NAME,
             counts=[(verdict, LOOKS[verdict], count) for verdict, count in count_verdicts(results).items()],
-            claims=[claim_view(r, anchor, anchors) for r, anchor in zip(results, places, strict=True)],
+            claims=[_claim(r, anchor, anchors) for r, anchor in zip(results, places, strict=True)],
             unexpected=[(r.id, anchors[r.id], f"{r.verdict}, {expectation(r)}") for r in results if not r.as_expected],
             started=_moment(info.started),
             duration=short_seconds(info.seconds),

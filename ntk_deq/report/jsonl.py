@@ -22,7 +22,7 @@ from ntk_deq.errors import DataError, nearest_name
 from ntk_deq.files import append_line, open_regular, replace_file
 from ntk_deq.language.types import Margin
 from ntk_deq.report import count_verdicts
-from ntk_deq.verify.results import ClaimResult, ConclusionRecord, HypothesisRecord, RunInfo, TrainingRecord, Witness
+from ntk_deq.verify.results import ClaimResult, ConclusionRecord, RunInfo, TrainingRecord
 
 # The full list of margins can run to thousands; a plot or a spot check needs no more than this.
 MARGIN_LIMIT = 200
@@ -69,14 +69,6 @@ def _conclusion(record: ConclusionRecord) -> dict[str, Any]:
     return entry
 
 
-def _hypothesis(record: HypothesisRecord) -> dict[str, Any]:
-    return json_safe(record)
-
-
-def _witness(witness: Witness | None) -> dict[str, Any] | None:
-    return None if witness is None else json_safe(witness)
-
-
 def result_to_dict(result: ClaimResult) -> dict[str, Any]:
     """Return a result as a JSON-safe object, verdict first, details after.
 
@@ -93,34 +85,22 @@ def result_to_dict(result: ClaimResult) -> dict[str, Any]:
     Returns:
         A dict that `json.dumps(..., allow_nan=False)` accepts.
     """
-    entry: dict[str, Any] = {
-        "id": result.id,
-        "verdict": result.verdict.value,
-        "evidence": result.evidence.value,
-        "expected": result.expected.value,
-        "as_expected": result.as_expected,
-    }
-    for name in ("instances", "met", "tight", "unsure", "worst_margin", "seed", "seconds", "reason", "title", "where"):
-        entry[name] = json_safe(getattr(result, name))
-    for name in ("tags", "mutates", "note", "source", "position", "dtype", "device", "settings", "estimated"):
-        entry[name] = json_safe(getattr(result, name))
-    for name in ("refined", "settled", "exact", "precision", "searched", "untested", "support", "replay", "warnings"):
-        entry[name] = json_safe(getattr(result, name))
+    entry = {name: json_safe(getattr(result, name)) for name in _FACTS}
     entry["statement"] = [
         {"section": line.section, "name": line.name, "text": line.text, "latex": line.latex}
         for line in result.statement
     ]
-    entry["hypotheses"] = [_hypothesis(record) for record in result.hypotheses]
+    entry["hypotheses"] = json_safe(result.hypotheses)
     entry["conclusions"] = [_conclusion(record) for record in result.conclusions]
-    for name in ("counterexample", "tightest", "nearest", "undecided"):
-        entry[name] = _witness(getattr(result, name))
-    entry["findings"] = json_safe(result.findings)
-    entry["starts"] = json_safe(result.starts)
-    entry["runs"] = json_safe(result.runs)
-    entry["depths"] = json_safe(result.depths)
-    entry["problems"] = json_safe(result.problems)
-    entry["trace"] = result.trace
-    return entry
+    return entry | {name: json_safe(getattr(result, name)) for name in _DETAILS}
+
+
+_FACTS = tuple(
+    "id verdict evidence expected as_expected instances met tight unsure worst_margin seed seconds reason title where "
+    "tags mutates note source position dtype device settings estimated refined settled exact precision searched "
+    "untested support replay warnings".split()
+)
+_DETAILS = tuple("counterexample tightest nearest undecided findings starts runs depths problems trace".split())
 
 
 def append_result(path: str | Path, result: ClaimResult) -> None:

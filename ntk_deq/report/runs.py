@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
+from typing import Any, TypeAlias
 
 from markupsafe import Markup
 
 from ntk_deq.language.notation.mathml import to_mathml
-from ntk_deq.language.run import RunKind
+from ntk_deq.language.run import RunKind, told_in
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.report import (
     ending,
@@ -29,7 +29,7 @@ from ntk_deq.report import (
 )
 from ntk_deq.report.axes import Cell, LogScale, StepScale, number_cell, safe_mathml, symbol, typeset_number, value_cell
 from ntk_deq.report.console import printable, short_number, short_seconds
-from ntk_deq.report.curves import ShareCurve, loss_picture, measured_name, share_curves, told_in
+from ntk_deq.report.curves import ShareCurve, loss_picture, measured_name, share_curves
 from ntk_deq.report.margins import share_bar
 from ntk_deq.verify.results import Condition, Rate, Start, TrainingRecord
 
@@ -145,68 +145,14 @@ def _number(value: float) -> str:
 _SHOWN = 2
 
 
-@dataclass(frozen=True)
-class ConditionView:
-    """A comparison of the initial conditions; `factor` is met where the larger side is the larger one."""
+View: TypeAlias = dict[str, Any]
+"""What a template lays out, by the names that it uses."""
 
-    name: str
-    small: Cell
-    large: Cell
-    factor: Cell
-    met: bool
+Facts: TypeAlias = list[tuple[str | Markup, Cell]]
+"""What is said of a run: what, and its value."""
 
 
-@dataclass(frozen=True)
-class ShareView:
-    """A bounded quantity: its formula typeset, the largest share of its bound and where, a bar for it."""
-
-    name: str
-    text: str
-    math: Markup | None
-    share: str
-    where: str
-    beyond: bool
-    bar: Markup
-
-
-@dataclass(frozen=True)
-class RunView:
-    """Everything the page says about a run; `facts` are (what, value) in groups under a heading; `shown`: at once."""
-
-    shown: bool
-    ratio: Cell | None
-    heading: str
-    role: str
-    setting: str
-    plot: Markup
-    end: str
-    reason: str
-    groups: list[tuple[str, list[tuple[str | Markup, Cell]]]]
-    conditions: list[ConditionView]
-    shares: list[ShareView]
-    constants: list[tuple[str, Markup | None, Cell]]
-
-
-@dataclass(frozen=True)
-class StartView:
-    """One start of a run: where, what its constants were chosen for, and a cell for each column of the table."""
-
-    setting: str
-    aim: str
-    run: str
-    cells: list[Cell | None]
-
-
-@dataclass(frozen=True)
-class StartsView:
-    """All starts of a claim whose constants were chosen, and how far each is from degenerate."""
-
-    words: str
-    columns: list[str]
-    rows: list[StartView]
-
-
-def starts_view(starts: tuple[Start, ...]) -> StartsView | None:
+def starts_view(starts: tuple[Start, ...]) -> View | None:
     """Return what the page says of the starts of runs; None where no constants were chosen for an aim.
 
     Args:
@@ -224,11 +170,11 @@ def starts_view(starts: tuple[Start, ...]) -> StartsView | None:
         values = [start.contraction, *(factors.get(name) for name in met), *(known.get(name) for name in numbers)]
         cells = [None if value is None else number_cell(value) for value in values]
         aim, run = start.aim or "the claim's own objective", "short" if start.brief else "whole"
-        rows.append(StartView(f"{start.setting} {start.index}", aim, run, cells))
-    return StartsView(words, ["contraction", *(f"{name} met by" for name in met), *numbers], rows)
+        rows.append(([f"{start.setting} {start.index}", aim, run], cells))
+    return {"words": words, "columns": ["contraction", *(f"{name} met by" for name in met), *numbers], "rows": rows}
 
 
-def run_views(records: tuple[TrainingRecord, ...], anchor: str) -> list[RunView]:
+def run_views(records: tuple[TrainingRecord, ...], anchor: str) -> list[View]:
     """Return what the page says about each run of a claim.
 
     Args:
@@ -242,26 +188,25 @@ def run_views(records: tuple[TrainingRecord, ...], anchor: str) -> list[RunView]
     ]
 
 
-def _run_view(record: TrainingRecord, ident: str, *, shown: bool) -> RunView:
+def _run_view(record: TrainingRecord, ident: str, *, shown: bool) -> View:
     shares = [_share(c, record, f"{ident}-share-{i}") for i, c in enumerate(share_curves(record))]
     step = "" if record.step is None else f", step size {short_number(record.step, digits=3)}"
-    return RunView(
-        shown=shown,
-        ratio=_ratio_cell(record),
-        heading=f"{method_words(record).capitalize()}{step}",
-        role=role_words(record),
-        setting=f"{record.setting}, instance {record.index}",
-        plot=Markup(loss_plot(record, ident=ident)),
-        end=ending(record),
-        reason=record.reason,
-        groups=_groups(record),
-        conditions=[_condition(condition) for condition in record.conditions],
-        shares=shares,
-        constants=[(name, symbol(name), value_cell(value)) for name, value in record.constants.items()],
-    )
+    return {
+        "record": record,
+        "shown": shown,
+        "ratio": _ratio_cell(record),
+        "heading": f"{method_words(record).capitalize()}{step}",
+        "role": role_words(record),
+        "plot": Markup(loss_plot(record, ident=ident)),
+        "end": ending(record),
+        "groups": _groups(record),
+        "conditions": [_condition(condition) for condition in record.conditions],
+        "shares": shares,
+        "constants": [(name, value_cell(value)) for name, value in record.constants.items()],
+    }
 
 
-def _groups(record: TrainingRecord) -> list[tuple[str, list[tuple[str | Markup, Cell]]]]:
+def _groups(record: TrainingRecord) -> list[tuple[str, Facts]]:
     kind = told_in(record)
     groups = [
         (f"Rate of the loss, {kind.index.each}", _rates(record) if kind.trains else []),
@@ -272,8 +217,8 @@ def _groups(record: TrainingRecord) -> list[tuple[str, list[tuple[str | Markup, 
     return [(heading, facts) for heading, facts in groups if facts]
 
 
-def _rates(record: TrainingRecord) -> list[tuple[str | Markup, Cell]]:
-    facts: list[tuple[str | Markup, Cell]] = []
+def _rates(record: TrainingRecord) -> Facts:
+    facts: Facts = []
     if record.predicted is not None:
         facts.append(("predicted", _rate_cell(record.predicted)))
     facts.append(
@@ -299,8 +244,8 @@ def _rate_cell(rate: Rate) -> Cell:
     return Cell(typeset_number(rate_interval(rate)), f"{rate.value!r} in [{rate.low!r}, {rate.high!r}]")
 
 
-def _lengths(record: TrainingRecord) -> list[tuple[str | Markup, Cell]]:
-    facts: list[tuple[str | Markup, Cell]] = []
+def _lengths(record: TrainingRecord) -> Facts:
+    facts: Facts = []
     if record.predicted_steps is not None:
         name = f"{told_in(record).index.extent} to the floor at the predicted rate"
         facts.append((name, _index_cell(record.predicted_steps, record)))
@@ -318,7 +263,7 @@ def _index_cell(value: float, record: TrainingRecord) -> Cell:
     return Cell(typeset_number(short_index(value, record)), repr(value))
 
 
-def _work(record: TrainingRecord) -> list[tuple[str | Markup, Cell]]:
+def _work(record: TrainingRecord) -> Facts:
     def mean(value: float) -> Cell:
         return Cell(short_number(value, digits=3), repr(value))
 
@@ -330,8 +275,8 @@ def _work(record: TrainingRecord) -> list[tuple[str | Markup, Cell]]:
     ]
 
 
-def _reach(record: TrainingRecord) -> list[tuple[str | Markup, Cell]]:
-    facts: list[tuple[str | Markup, Cell]] = []
+def _reach(record: TrainingRecord) -> Facts:
+    facts: Facts = []
     if record.intervals:
         covered = f"{record.covered} of {record.intervals}"
         facts.append(("intervals between judged steps certain throughout", Cell(covered, covered)))
@@ -345,25 +290,20 @@ def _reach(record: TrainingRecord) -> list[tuple[str | Markup, Cell]]:
     return facts
 
 
-def _condition(condition: Condition) -> ConditionView:
+def _condition(condition: Condition) -> tuple[Condition, list[Cell]]:
+    """Return a comparison of the initial conditions with its two sides, and the factor by which it is met."""
     factor = condition.factor
     shown = "∞" if math.isinf(factor) else "–" if math.isnan(factor) else short_number(factor, digits=3)
-    return ConditionView(
-        name=condition.name,
-        small=number_cell(condition.small),
-        large=number_cell(condition.large),
-        factor=Cell(typeset_number(shown), repr(factor)),
-        met=condition.small <= condition.large,
-    )
+    sides = [number_cell(condition.small), number_cell(condition.large)]
+    return condition, [*sides, Cell(typeset_number(shown), repr(factor))]
 
 
-def _share(curve: ShareCurve, record: TrainingRecord, ident: str) -> ShareView:
-    name = curve.curve.name
-    text = curve.curve.text
-    typeset = _comparison(curve)
+def _share(curve: ShareCurve, record: TrainingRecord, ident: str) -> View:
+    """Return the largest share of a bound and where, with a bar for it."""
+    view = {"curve": curve.curve, "math": _comparison(curve)}
     known = [(share, at) for share, at in zip(curve.share, record.at, strict=True) if not math.isnan(share)]
     if not known:
-        return ShareView(name, text, typeset, "–", "no share of this bound", False, Markup(""))
+        return view | {"share": "–", "where": "no share of this bound", "beyond": False, "bar": ""}
     most, at = max(known, key=lambda pair: pair[0])
     unsure = curve.is_open(record.at.index(at))
     shown = typeset_number(short_share(most if not unsure else curve.high[record.at.index(at)]))
@@ -371,8 +311,9 @@ def _share(curve: ShareCurve, record: TrainingRecord, ident: str) -> ShareView:
     where = f"at {told_in(record).letter} = {short_index(at, record)}"
     filled = round(1000 * min(most, 1.0))
     parts = [("unsure" if unsure else "false" if most > 1 else "part", filled), ("empty", 1000 - filled)]
-    bar = Markup(share_bar(parts, ident=ident, label=f"{printable(name)}: largest share of the bound {shown}"))
-    return ShareView(name, text, typeset, shown, where, most > 1 and not unsure, bar)
+    label = f"{printable(curve.curve.name)}: largest share of the bound {shown}"
+    bar = Markup(share_bar(parts, ident=ident, label=label))
+    return view | {"share": shown, "where": where, "beyond": most > 1 and not unsure, "bar": bar}
 
 
 def _comparison(curve: ShareCurve) -> Markup | None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ntk_deq.evaluation.floats import OPERATORS, TensorNames, tensor_value
 from ntk_deq.evaluation.functions import scalar
-from ntk_deq.evaluation.functions.floats import FUNCTIONS
+from ntk_deq.evaluation.functions.twins import FUNCTIONS
 from ntk_deq.language.functions import entrywise_of
 from ntk_deq.language.row_program import Op, Row
 from ntk_deq.language.tree import Expr, Kind, names_in

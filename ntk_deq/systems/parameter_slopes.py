@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.functions import scalar
-from ntk_deq.evaluation.functions.floats import FUNCTIONS
+from ntk_deq.evaluation.functions.twins import FUNCTIONS
 from ntk_deq.language.functions import record_of
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.systems.formula_values import FixedValues

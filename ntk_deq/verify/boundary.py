@@ -23,7 +23,7 @@ from ntk_deq.claims.claim import Claim
 from ntk_deq.errors import ArgumentError, LimitError
 from ntk_deq.evaluation.environment import DeadlineError, OutsideClaimError
 from ntk_deq.evaluation.exact import ExactNames, decided, value_of
-from ntk_deq.evaluation.functions.exact import scalar
+from ntk_deq.evaluation.functions import exact_number
 from ntk_deq.evaluation.instance import Instance, shape_of
 from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.falsify.domains import choose, contains, is_cone, stream
@@ -291,7 +291,7 @@ def _solved(link: Expr, names: ExactNames, name: str, value: Tensor, domain: Dom
 
     def margin(at: float) -> al.Number:
         moved = replace(names, values={**names.values, name: exact_value(at * unit)}, known={})
-        left, right = (scalar(value_of(side, moved)) for side in link.args)
+        left, right = (exact_number(value_of(side, moved)) for side in link.args)
         return right - left
 
     try:

@@ -25,7 +25,7 @@ from ntk_deq.errors import ArgumentError, ClaimFileError, LimitError, NtkDeqErro
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.falsify import rescaled
 from ntk_deq.falsify.domains import contains
-from ntk_deq.falsify.search.campaign import SearchResult, satisfy, search
+from ntk_deq.falsify.search.campaign import SearchResult, search
 from ntk_deq.falsify.shrink import shrink
 from ntk_deq.files import own_folder, write_whole
 from ntk_deq.language.declaration import Setting
@@ -268,7 +268,7 @@ def find_satisfying(
         return standing_instance(claim, instance, **how)[0] is Standing.MET
 
     scorer = ClaimScorer(claim, setting, **how)
-    return satisfy(
+    return search(
         setting,
         claim.given,
         score=scorer,
@@ -276,6 +276,7 @@ def find_satisfying(
         budget=scorer.budget if budget is None else budget,
         seed=seed,
         confirm=confirm,
+        satisfying=True,
     )
 
 

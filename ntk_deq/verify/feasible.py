@@ -30,7 +30,7 @@ from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Outcome
 from ntk_deq.falsify import instance_at
 from ntk_deq.falsify.domains import choose, contains, stream
-from ntk_deq.falsify.search.starts import Repair
+from ntk_deq.falsify.search.feasible import Repair
 from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Free
 from ntk_deq.language.tree import Expr, Kind

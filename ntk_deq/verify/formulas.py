@@ -24,7 +24,7 @@ from ntk_deq.evaluation.derivatives.derivative import PROVIDERS
 from ntk_deq.evaluation.environment import Environment, ModelFormulas, Notes, OutsideClaimError, model_formulas
 from ntk_deq.evaluation.equilibria import float_centre
 from ntk_deq.evaluation.exact import ExactNames
-from ntk_deq.evaluation.functions.exact import Value
+from ntk_deq.evaluation.functions import ExactValue as Value
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.falsify.domains import contains

@@ -14,8 +14,8 @@ from itertools import pairwise
 from typing import Any
 
 from ntk_deq.errors import NtkDeqError
-from ntk_deq.language import format
 from ntk_deq.language.calls import Call
+from ntk_deq.language.format import ATOM, POWER, PRODUCT, SIGN, SUM
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.record import Function
 from ntk_deq.language.shapes import Shapes
@@ -29,9 +29,6 @@ class UnwritableError(NtkDeqError):
 
 Shape = tuple[int, ...]
 
-SUM, _PRODUCT, _SIGN, _POWER, _ATOM = range(5)
-
-_BINDINGS = {format.SUM: SUM, format.PRODUCT: _PRODUCT}
 _NOWHERE = Span(0, 0)
 
 _LARGEST = 10**15  # an integer beyond it is written as a float
@@ -43,7 +40,7 @@ class Code:
 
     text: str
     shape: Shape
-    binding: int = _ATOM
+    binding: int = ATOM
 
     def at(self, least: int) -> str:
         """Return the text, in brackets where it binds less tightly than `least`."""
@@ -51,7 +48,7 @@ class Code:
 
     def __format__(self, spec: str) -> str:
         """Return the text in a pattern of a record: as a factor (f), as the last one (s), inside of a call."""
-        return self.at({"": SUM, "f": _PRODUCT, "s": _SIGN}[spec])
+        return self.at({"": SUM, "f": PRODUCT, "s": SIGN}[spec])
 
     @property
     def number(self) -> Code:
@@ -60,7 +57,7 @@ class Code:
             return self
         if self.shape != (1, 1):
             raise UnwritableError(f"a matrix of the shape {self.shape} stands where a number is needed")
-        return Code(f"{self.at(_ATOM)}.item()", ())
+        return Code(f"{self.at(ATOM)}.item()", ())
 
 
 class Printer(ABC):
@@ -100,9 +97,9 @@ class Printer(ABC):
             case Kind.CALL if expr.name in ("grad", "jac", "next", "fixed_point"):
                 return self.special(expr)
             case Kind.CALL if (record := FUNCTIONS.get(expr.name)) is not None and record.takes_sizes:
-                return _of_sizes(record, [self._size(arg) for arg in expr.args])
+                return _of_sizes(record, [self._whole(arg) for arg in expr.args])
             case Kind.CALL if expr.name in _PIECES:
-                return _piece(expr.name, self.code(expr.args[0]), [self._size(arg) for arg in expr.args[1:]])
+                return _piece(expr.name, self.code(expr.args[0]), [self._whole(arg) for arg in expr.args[1:]])
             case Kind.CALL:
                 return _call(expr.name, [self.code(arg) for arg in expr.args])
             case Kind.POWER:
@@ -112,13 +109,13 @@ class Printer(ABC):
             case _:
                 raise UnwritableError(f"`{expr.kind}` is no value")
 
-    def _size(self, expr: Expr) -> int:
+    def _whole(self, expr: Expr) -> int:
         """Return a size, an index or a whole exponent: whole numbers and size letters with + - and *."""
         if expr.kind is Kind.NAME:
             return self.size(expr.name)
         if expr.kind is Kind.NUMBER and expr.value is not None:
             return int(expr.value)
-        parts = list(map(self._size, expr.args))
+        parts = list(map(self._whole, expr.args))
         match expr.kind:
             case Kind.NEGATE:
                 return -parts[0]
@@ -133,15 +130,15 @@ class Printer(ABC):
     def _power(self, expr: Expr) -> Code:
         base, exponent = self.code(expr.args[0]), expr.args[1]
         if len(base.shape) == 2 and base.shape != (1, 1):
-            return Code(f"np.linalg.matrix_power({base.text}, {self._size(exponent)})", base.shape)
+            return Code(f"np.linalg.matrix_power({base.text}, {self._whole(exponent)})", base.shape)
         raised = self.code(exponent).number
-        return Code(f"{base.number.at(_ATOM)}**{raised.at(_SIGN)}", (), _POWER)
+        return Code(f"{base.number.at(ATOM)}**{raised.at(SIGN)}", (), POWER)
 
 
 def _number(expr: Expr) -> Code:
     assert expr.value is not None
     if expr.value.denominator == 1 and abs(expr.value) <= _LARGEST:
-        return Code(str(expr.value), (), _ATOM if expr.value >= 0 else _SIGN)
+        return Code(str(expr.value), (), ATOM if expr.value >= 0 else SIGN)
     try:
         return Code(repr(float(expr.value)), ())
     except OverflowError:
@@ -149,32 +146,32 @@ def _number(expr: Expr) -> Code:
 
 
 def _negate(part: Code) -> Code:
-    return Code(f"-{part.at(_SIGN)}", part.shape, _SIGN)
+    return Code(f"-{part.at(SIGN)}", part.shape, SIGN)
 
 
 def _sum(sign: str) -> Callable[[Code, Code], Code]:
     def build(left: Code, right: Code) -> Code:
         if left.shape != right.shape:
             left, right = left.number, right.number
-        return Code(f"{left.at(SUM)} {sign} {right.at(_PRODUCT)}", left.shape, SUM)
+        return Code(f"{left.at(SUM)} {sign} {right.at(PRODUCT)}", left.shape, SUM)
 
     return build
 
 
 def _multiply(left: Code, right: Code) -> Code:
     if left.shape and right.shape and left.shape[1] == right.shape[0]:
-        return Code(f"{left.at(_PRODUCT)} @ {right.at(_SIGN)}", (left.shape[0], right.shape[1]), _PRODUCT)
+        return Code(f"{left.at(PRODUCT)} @ {right.at(SIGN)}", (left.shape[0], right.shape[1]), PRODUCT)
     if left.shape and right.shape:
         left, right = (left.number, right) if left.shape == (1, 1) else (left, right.number)
-    return Code(f"{left.at(_PRODUCT)} * {right.at(_SIGN)}", left.shape or right.shape, _PRODUCT)
+    return Code(f"{left.at(PRODUCT)} * {right.at(SIGN)}", left.shape or right.shape, PRODUCT)
 
 
 def _divide(left: Code, right: Code) -> Code:
-    return Code(f"{left.at(_PRODUCT)} / {right.number.at(_SIGN)}", left.shape, _PRODUCT)
+    return Code(f"{left.at(PRODUCT)} / {right.number.at(SIGN)}", left.shape, PRODUCT)
 
 
 def _transpose(part: Code) -> Code:
-    return Code(f"{part.at(_ATOM)}.T", part.shape[::-1])
+    return Code(f"{part.at(ATOM)}.T", part.shape[::-1])
 
 
 _OPERATORS: dict[Kind, Callable[..., Code]] = {
@@ -203,7 +200,7 @@ def _call(name: str, args: Sequence[Code]) -> Code:
     if function.grows and len(args) > 1:
         return Code(f"{name}({', '.join(arg.number.text for arg in args)})", ())
     if function.of_number is not None and not first.shape:
-        text = first.at(_ATOM)
+        text = first.at(ATOM)
         return Code(f"{function.of_number}({text})" if function.of_number else text, ())
     if name in _SHAPED:
         return _SHAPED[name](*args)
@@ -223,7 +220,7 @@ def _filled(function: Function, args: Sequence[Any], types: Sequence[Type], size
     found = function.result(Call(function.name, tuple(types), tuple(sizes), spans, _NOWHERE, Shapes({})))
     shape = (found.rows.evaluate({}), found.cols.evaluate({})) if found.sort is Sort.MATRIX else ()
     text = function.numpy.format(*args, shape=shape)
-    return Code(text, shape, _ATOM if function.numpy_binding is None else _BINDINGS[function.numpy_binding])
+    return Code(text, shape, function.numpy_binding or ATOM)
 
 
 def _by_entries(function: Function, args: Sequence[Code], *, slope: bool) -> Code:
@@ -248,25 +245,18 @@ def _sides(part: Code) -> tuple[int, int]:
     return (part.shape[0], part.shape[1]) if part.shape else (1, 1)
 
 
-def _row(*parts: Code) -> Code:
-    sides = [_sides(part) for part in parts]
-    return Code(f"np.block([[{', '.join(part.text for part in parts)}]])", (sides[0][0], sum(w for _, w in sides)))
-
-
-def _stack(*parts: Code) -> Code:
-    sides = [_sides(part) for part in parts]
-    rows = ", ".join(f"[{part.text}]" for part in parts)
-    return Code(f"np.block([{rows}])", (sum(h for h, _ in sides), sides[0][1]))
+def _block(rows: Sequence[Sequence[Code]]) -> Code:
+    text = ", ".join(f"[{', '.join(part.text for part in row)}]" for row in rows)
+    return Code(f"np.block([{text}])", (sum(_sides(row[0])[0] for row in rows), sum(_sides(p)[1] for p in rows[0])))
 
 
 def _block_diagonal(*parts: Code) -> Code:
-    sides = [_sides(part) for part in parts]
-    rows = []
-    for place, part in enumerate(parts):
-        zeros = [f"np.zeros(({sides[place][0]}, {width}))" for _, width in sides]
-        rows.append(", ".join([*zeros[:place], part.text, *zeros[place + 1 :]]))
-    text = ", ".join(f"[{row}]" for row in rows)
-    return Code(f"np.block([{text}])", (sum(h for h, _ in sides), sum(w for _, w in sides)))
+    def zeros(row: Code, column: Code) -> Code:
+        shape = _sides(row)[0], _sides(column)[1]
+        return Code(f"np.zeros({shape})", shape)
+
+    places = list(enumerate(parts))
+    return _block([[part if i == j else zeros(row, part) for j, part in places] for i, row in places])
 
 
 _PIECES = frozenset({Sign.ENTRY, Sign.SEGMENT, Sign.ROWS, Sign.COLUMNS, Sign.BLOCK})
@@ -275,21 +265,21 @@ _PIECES = frozenset({Sign.ENTRY, Sign.SEGMENT, Sign.ROWS, Sign.COLUMNS, Sign.BLO
 def _piece(name: str, matrix: Code, at: list[int]) -> Code:
     if name == Sign.ENTRY:
         row, col = (at[0] - 1, at[1] - 1) if len(at) > 1 else (at[0] - 1, 0)
-        return Code(f"{matrix.at(_ATOM)}[{row}, {col}].item()", ())
+        return Code(f"{matrix.at(ATOM)}[{row}, {col}].item()", ())
     slices = [f"{at[k] - 1}:{at[k + 1]}" for k in range(0, len(at), 2)]
     sizes = [at[k + 1] - at[k] + 1 for k in range(0, len(at), 2)]
     if name == Sign.COLUMNS:
         slices, sizes = [":", *slices], [matrix.shape[0], *sizes]
     elif len(slices) == 1:
         sizes = [*sizes, matrix.shape[1]]
-    return Code(f"{matrix.at(_ATOM)}[{', '.join(slices)}]", tuple(sizes))
+    return Code(f"{matrix.at(ATOM)}[{', '.join(slices)}]", tuple(sizes))
 
 
 _SHAPED: dict[str, Callable[..., Code]] = {
     "diag": _diag,
     "blockdiag": _block_diagonal,
-    Sign.ROW: _row,
-    Sign.STACK: _stack,
+    Sign.ROW: lambda *parts: _block([parts]),
+    Sign.STACK: lambda *parts: _block([[part] for part in parts]),
 }
 """What no pattern says, since blocks, or a vector and a matrix, are not written alike."""
 

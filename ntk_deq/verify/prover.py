@@ -17,13 +17,12 @@ from ntk_deq.language.domain import Free
 from ntk_deq.language.tree import Formula as Named
 from ntk_deq.language.tree import names_behind
 from ntk_deq.language.types import SCALAR
-from ntk_deq.prove.box import Reduced, eliminate
+from ntk_deq.prove.box import Demonstrator
 from ntk_deq.prove.branch import BranchAndBound, Goal, find_meeting, goals_of
-from ntk_deq.prove.cases import SymbolicProver
+from ntk_deq.prove.cases import Reduced, SymbolicProver, eliminate
 from ntk_deq.prove.enclosure import Point
 from ntk_deq.prove.exact import Exact
-from ntk_deq.prove.monotone import Demonstrator
-from ntk_deq.prove.problem import Atom, Both, Either, Formula, Problem, applicable, problems
+from ntk_deq.prove.problem import Atom, Either, Formula, Problem, applicable, mapped, problems
 from ntk_deq.verify.judge import Judgement, judge_instance, refutes
 from ntk_deq.verify.results import Evidence
 
@@ -216,7 +215,7 @@ class _Attempt:
         return None
 
     def _shown_exactly(self, prover: SymbolicProver, goal: Goal) -> bool:
-        found = prover.shows(goal)
+        found = prover.shows(goal.formula)
         self.used |= found or set()
         return found is not None
 
@@ -279,12 +278,10 @@ class _Attempt:
         """Return a point as an instance, or None where a coordinate is no float."""
         if any(float(value) != value for value in point.values()):
             return None
-        names = {v.name: v.size for v in self._problem.variables}
         setting = next(s for s in self._claim.settings if s.name == self._problem.setting)
         numbers = {**{name: float(v) for name, v in point.items()}, **dict(self._problem.fixed)}
         sizes = {name: int(numbers[name]) for name in setting.sizes}
-        free = [name for name in numbers if name not in names or not names[name]]
-        values = {n: torch.tensor(float(numbers[n]), dtype=torch.float64) for n in free if n not in sizes}
+        values = {n: torch.tensor(float(v), dtype=torch.float64) for n, v in numbers.items() if n not in sizes}
         family = ", ".join(f"{name} = {format_number(float(numbers[name]))}" for name in (*sizes, *values))
         return Instance(setting.name, family, sizes, values, 0)
 
@@ -301,12 +298,12 @@ def _broken_at(point: Point | None) -> str:
 
 def _eased(exact: Exact, formula: Formula) -> Formula:
     """Return a statement with each comparison also in a form without divisors: either will do."""
-    if isinstance(formula, Both):
-        return Both(tuple(_eased(exact, part) for part in formula.parts))
-    if isinstance(formula, Either):
-        return Either(tuple(_eased(exact, part) for part in formula.parts))
-    term = exact.cleared(formula.term)
-    return formula if term in (None, formula.term) else Either((formula, Atom(term, formula.relation)))
+
+    def eased(atom: Atom) -> Formula:
+        term = exact.cleared(atom.term)
+        return atom if term in (None, atom.term) else Either((atom, Atom(term, atom.relation)))
+
+    return mapped(formula, eased)
 
 
 def _undecided(reason: str) -> Proof:

@@ -9,8 +9,8 @@ from typing import ClassVar
 
 import torch
 
-from ntk_deq.certified import scalar as sc
 from ntk_deq.claims.claim import Claim
+from ntk_deq.dynamics.proven.recursion import radius
 from ntk_deq.dynamics.recursion import FLOATS, SMALL, estimate_steps, step_taken, steps_with_bits
 from ntk_deq.errors import LimitError
 from ntk_deq.evaluation.balls import ends
@@ -25,7 +25,7 @@ from ntk_deq.verify.formulas import instance_environment
 from ntk_deq.verify.results import Start, TrainingRecord
 from ntk_deq.verify.runs import Course, RunTwin
 from ntk_deq.verify.training.between import needs_the_run
-from ntk_deq.verify.training.records import compared
+from ntk_deq.verify.training.records import compared, constants_of
 
 SHOWN = 64
 """Steps at which a record holds values, at most."""
@@ -137,7 +137,6 @@ def recursion_record(claim: Claim, instance: Instance, env: Environment) -> Trai
     found = {key: value for key, value in env.at_steps.items() if not isinstance(value, OutsideClaimError)}
     end = max((k for _, k in found), default=0)
     floats = {key: _floats(value) for key, value in found.items()}
-    radii = [sc.upper(v.ball.rad()) if isinstance(v, Scalar) else v.ball.radius for v in found.values()]
     moved = {name: _way(name, floats, at) for name in env.recursions.rules if (name, 0) in floats}
     return TrainingRecord(
         setting=instance.setting,
@@ -145,7 +144,7 @@ def recursion_record(claim: Claim, instance: Instance, env: Environment) -> Trai
         method=RECURSION.name,
         role="run",
         step=None,
-        constants={name: float(value) for name, value in instance.values.items() if value.ndim == 0},
+        constants=constants_of(instance),
         status="not-finite" if broken else "steps",
         reason=str(broken[0]) if broken else f"steps 0..{env.last_step} of the recursion",
         steps=end,
@@ -157,7 +156,7 @@ def recursion_record(claim: Claim, instance: Instance, env: Environment) -> Trai
         conditions=(),
         path_length=tuple(math.hypot(*(lengths[k][0] for lengths in moved.values())) for k in range(len(at))),
         displacement={name: tuple(far for _, far in lengths) for name, lengths in moved.items()},
-        error=max(radii, default=0.0),
+        error=max(map(radius, found.values()), default=0.0),
         certified=not env.notes.estimated,
         covered=len(at) - 1,
         intervals=len(at) - 1,

@@ -8,12 +8,11 @@ from typing import Any
 from ntk_deq.claims.claim import Claim
 from ntk_deq.evaluation.environment import ModelFormulas, model_formulas
 from ntk_deq.language.families import index_size
+from ntk_deq.language.format import SUM
 from ntk_deq.language.recursion import PATH_LENGTH, entries_in
-from ntk_deq.language.shapes import integer_literal
 from ntk_deq.language.tree import Expr, Kind, names_in
 from ntk_deq.language.types import Sort
 from ntk_deq.verify.printer import (
-    SUM,
     TANGENT,
     Code,
     Printer,
@@ -196,7 +195,7 @@ class _Block(Printer):
         return self.known[name]
 
     def size(self, name: str) -> int:
-        """Return the value of a size letter, or of a step in an exponent."""
+        """Return the value of a size letter or of a step."""
         found = self.script.sizes.get(name, self.script.steps.get(name))
         if found is None:
             raise UnwritableError(f"the step {name} is not a single one")
@@ -301,20 +300,6 @@ class _Block(Printer):
             value = inside.code(script.recursions.rules[other].expr)
             body += [*inside.taken(), f"return {value.text}"]
             self.lines += ["", "@cache", f"def {spelt(other)}(step):", *indented(body), ""]
-
-    def _whole(self, expr: Expr) -> int:
-        """Return the step that an index expression denotes."""
-        literal = integer_literal(expr)
-        if literal is not None:
-            return literal
-        if expr.kind is Kind.NAME:
-            if expr.name not in self.script.steps:
-                raise UnwritableError(f"the step {expr.name} is not a single one")
-            return self.script.steps[expr.name]
-        if expr.kind is Kind.NEGATE:
-            return -self._whole(expr.args[0])
-        left, right = map(self._whole, expr.args)
-        return left + right if expr.kind is Kind.ADD else left - right
 
     def _at(self, expr: Expr) -> Code:
         """Write a function of the replaced variables, in which everything that depends on them is computed anew."""

@@ -36,7 +36,7 @@ def tangent(expr: Expr, moves: Callable[[str], bool], shape: Callable[[Expr], Sh
         'c*d:W*W + c*W*d:W'
     """
     if expr.kind is Kind.NAME:
-        return _name(TANGENT + expr.name) if moves(expr.name) else None
+        return Expr(Kind.NAME, _NOWHERE, name=TANGENT + expr.name) if moves(expr.name) else None
     if expr.kind is Kind.NUMBER:
         return None
     facts = entrywise_of(expr.name) if expr.kind is Kind.CALL else None
@@ -68,10 +68,6 @@ def _is_square_of_length(expr: Expr, shape: Callable[[Expr], Shape]) -> bool:
         return False
     sides = shape(expr.args[0].args[0])
     return bool(sides) and (length is Length.MATRIX or 1 in sides)
-
-
-def _name(name: str) -> Expr:
-    return Expr(Kind.NAME, _NOWHERE, name=name)
 
 
 def _node(kind: Kind, *args: Expr) -> Expr:
@@ -108,19 +104,11 @@ def _linear(expr: Expr, moved: list[Expr | None], shape: Callable[[Expr], Shape]
     return Expr(expr.kind, _NOWHERE, (moved[0],), name=expr.name)
 
 
-def _add(expr: Expr, moved: list[Expr | None], shape: Callable[[Expr], Shape]) -> Expr | None:
-    return _plus(moved)
-
-
 def _subtract(expr: Expr, moved: list[Expr | None], shape: Callable[[Expr], Shape]) -> Expr | None:
     left, right = moved
     if right is None:
         return left
     return _node(Kind.NEGATE, right) if left is None else _node(Kind.SUBTRACT, left, right)
-
-
-def _multiply(expr: Expr, moved: list[Expr | None], shape: Callable[[Expr], Shape]) -> Expr | None:
-    return _bilinear(expr, moved, _times)
 
 
 def _divide(expr: Expr, moved: list[Expr | None], shape: Callable[[Expr], Shape]) -> Expr | None:
@@ -147,9 +135,9 @@ def _power(expr: Expr, moved: list[Expr | None], shape: Callable[[Expr], Shape])
 _RULES: dict[Kind, Callable[[Expr, list[Expr | None], Callable[[Expr], Shape]], Expr | None]] = {
     Kind.NEGATE: _linear,
     Kind.TRANSPOSE: _linear,
-    Kind.ADD: _add,
+    Kind.ADD: lambda expr, moved, shape: _plus(moved),
     Kind.SUBTRACT: _subtract,
-    Kind.MULTIPLY: _multiply,
+    Kind.MULTIPLY: lambda expr, moved, shape: _bilinear(expr, moved, _times),
     Kind.DIVIDE: _divide,
     Kind.POWER: _power,
 }

@@ -264,8 +264,7 @@ class Trial:
 
     def _aim(self) -> None:
         """Judge further choices of the constants, on draws of their own, and on short runs where these decide."""
-        from ntk_deq.verify.training.aims import DRAWS, shared_out
-        from ntk_deq.verify.training.choose import choose_constants
+        from ntk_deq.verify.training.choose import DRAWS, choose_constants, shared_out
 
         seed = self.options.seed
         counts = {setting.name: count for setting, count in planned(self.claim, self.options)}

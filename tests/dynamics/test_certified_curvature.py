@@ -12,19 +12,15 @@ from ntk_deq.certified.dense import Ball, ball
 from ntk_deq.certified.extremes import sigma_max
 from ntk_deq.certified.scalar import upper
 from ntk_deq.dynamics.proven import CertifiedPoint, Problem
-from ntk_deq.dynamics.proven.curvature import (
+from ntk_deq.dynamics.proven.curvature import Jump, Reach, Sizes, expansion, gain, hessian, is_small
+from ntk_deq.dynamics.proven.descent import CertifiedRun, kernel_gain
+from ntk_deq.dynamics.proven.operations import (
     CarriedEigenvalues,
-    Reach,
-    Sizes,
-    expansion,
-    gain,
-    hessian,
-    is_small,
+    CarriedNorm,
+    CarriedStretch,
+    multiple,
     sample_inverses,
 )
-from ntk_deq.dynamics.proven.descent import CertifiedRun, kernel_gain
-from ntk_deq.dynamics.proven.kink_jump import Jump
-from ntk_deq.dynamics.proven.operations import CarriedNorm, CarriedStretch, multiple
 from ntk_deq.errors import ArgumentError
 from ntk_deq.systems import EquilibriumModel, ImplicitReLU, LinearImplicit
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ntk_deq.certified.dense import Ball
 from ntk_deq.dynamics import proven as certified_point
-from ntk_deq.dynamics.proven import curvature, kink_jump, operations
+from ntk_deq.dynamics.proven import curvature, operations
 from ntk_deq.dynamics.proven import descent as certified_descent
 from ntk_deq.systems import EquilibriumModel, ImplicitReLU, LinearImplicit
 
@@ -199,8 +199,8 @@ def without(**fields: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]
     return lambda function: lambda *args, **kwargs: replace(function(*args, **kwargs), **fields)
 
 
-def no_jump(*args: Any) -> kink_jump.Jump:
-    return kink_jump.Jump(0, (0.0, 0.0, 0.0), torch.ones(1, 1, dtype=torch.bool))
+def no_jump(*args: Any) -> curvature.Jump:
+    return curvature.Jump(0, (0.0, 0.0, 0.0), torch.ones(1, 1, dtype=torch.bool))
 
 
 def plain_norm(self: Any, matrix: Ball) -> tuple[float, float]:
@@ -274,7 +274,7 @@ WEAKENINGS: dict[str, tuple[str, str, tuple[tuple[Any, str, Any], ...]]] = {
     ),
     "outer kinks are nothing": ("outer kink", "theta", ((run, "kink_jump", no_jump),)),
     "inner kinks are nothing": ("inner kink", "theta", ((run, "kink_jump", no_jump),)),
-    "every zero stays": ("zero weight", "theta", ((kink_jump, "_exact_zeros", lambda supposed, *rest: supposed),)),
+    "every zero stays": ("zero weight", "theta", ((curvature, "_exact_zeros", lambda supposed, *rest: supposed),)),
     "the loss is that of the float iterate": ("shifted", "L[", ((run, "reach", without(residual=0.0)(run.reach)),)),
     "norms are those of the float iterate": (
         "shifted",

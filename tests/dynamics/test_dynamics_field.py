@@ -10,7 +10,7 @@ import torch
 from dynamics_samples import copied, drawn, moved_along
 from torch import Tensor
 
-from ntk_deq.dynamics.contraction import WellPosednessError, carried_contraction
+from ntk_deq.dynamics.contraction import CarriedContraction, WellPosednessError
 from ntk_deq.dynamics.field import GradientField, NotFiniteError
 from ntk_deq.equilibrium import warm as warm_solver
 from ntk_deq.equilibrium.starts import StateHistory, extrapolation_weights
@@ -284,7 +284,7 @@ class TestContraction:
     def test_bound_holds_and_is_carried(self, problem):
         model, _, _ = problem
         weight = model.single_layer().weight
-        carried, parameters, distance = carried_contraction(model), copied(model), torch.zeros((), dtype=torch.float64)
+        carried, parameters, distance = CarriedContraction(model), copied(model), torch.zeros((), dtype=torch.float64)
         generator = torch.Generator().manual_seed(1)
         for _ in range(200):
             carried.measure(parameters, distance)
@@ -297,7 +297,7 @@ class TestContraction:
     def test_a_long_way_that_leads_nowhere_takes_no_decomposition(self, problem):
         model, _, _ = problem
         weight = model.single_layer().weight
-        carried, parameters, distance = carried_contraction(model), copied(model), torch.zeros((), dtype=torch.float64)
+        carried, parameters, distance = CarriedContraction(model), copied(model), torch.zeros((), dtype=torch.float64)
         change = 1e-3 * torch.ones_like(parameters[weight])
         moved = {name: torch.zeros((), dtype=torch.float64) for name in parameters}
         for k in range(300):

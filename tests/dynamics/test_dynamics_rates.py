@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from ntk_deq.dynamics.rates import instantaneous_rate, measured_rate, predicted_steps
+from ntk_deq.dynamics.rates import instantaneous_rate, measured_rate
 from ntk_deq.errors import ArgumentError
 from ntk_deq.systems import ImplicitReLU, LinearImplicit
 from ntk_deq.systems.solve import loss_gradients, predict
@@ -179,14 +179,6 @@ def test_no_residual_has_no_rate_and_a_perfect_step_an_infinite_one() -> None:
     for step in (0.0, -1.0, math.inf, math.nan):
         with pytest.raises(ArgumentError, match="`step`"):
             instantaneous_rate(model, one, 0 * one[0], step=step)
-
-
-def test_predicted_steps() -> None:
-    assert predicted_steps(math.log(10), 1e-3) == 3
-    assert predicted_steps(0.7, 1.0) == 0
-    for rate, floor, name in [(0.0, 0.1, "rate"), (math.inf, 0.1, "rate"), (1.0, 0.0, "floor"), (1.0, 1.1, "floor")]:
-        with pytest.raises(ArgumentError, match=f"`{name}`"):
-            predicted_steps(rate, floor)
 
 
 @pytest.mark.parametrize("seed", range(20))

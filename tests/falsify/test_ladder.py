@@ -8,10 +8,10 @@ import torch
 from ntk_deq.data.samples import distance_to_unit_rows
 from ntk_deq.errors import ArgumentError, DataError, LimitError, Position
 from ntk_deq.evaluation.instance import scale_variable, with_values
-from ntk_deq.falsify import instance_at, instances, redrawn, sizes_at
+from ntk_deq.falsify import instance_at, redrawn, sizes_at
 from ntk_deq.falsify.domains import contains, is_cone, rounding
 from ntk_deq.falsify.families import family_names
-from ntk_deq.falsify.search.starts import shrink_variants
+from ntk_deq.falsify.search.feasible import shrink_variants
 from ntk_deq.language.declaration import Draw, ImageData, Setting
 from ntk_deq.language.domain import Free, parse_domain
 from ntk_deq.language.parser import parse
@@ -43,6 +43,10 @@ def drawn(name: str, text: str, *shape: str) -> Draw:
     return Draw(name, shape_type(shape), parse(text), text)
 
 
+def instances(setting_, given, *, count, seed):
+    return [instance_at(setting_, given, index, seed) for index in range(count)]
+
+
 UNIVERSAL = setting(
     free_=(
         free("W", "real", "d", "m"),
@@ -56,7 +60,7 @@ UNIVERSAL = setting(
     )
 )
 GIVEN = {"C": free("C", "positive"), "V": free("V", "orthogonal", "m", "m")}
-LADDER = list(instances(UNIVERSAL, GIVEN, count=COUNT, seed=0))
+LADDER = instances(UNIVERSAL, GIVEN, count=COUNT, seed=0)
 
 
 def same(left, right) -> bool:
@@ -102,7 +106,7 @@ def test_every_value_lies_in_its_domain():
 def test_an_instance_depends_on_seed_setting_and_index_only():
     for index in (0, 7, 8, 63, COUNT - 1):
         assert same(instance_at(UNIVERSAL, GIVEN, index, 0), LADDER[index])
-    shorter = list(instances(UNIVERSAL, GIVEN, count=9, seed=0))
+    shorter = instances(UNIVERSAL, GIVEN, count=9, seed=0)
     assert all(same(a, b) for a, b in zip(shorter, LADDER, strict=False))
     assert not same(instance_at(UNIVERSAL, GIVEN, 63, 1), LADDER[63])
     without = instance_at(UNIVERSAL, {}, 61, 0)
@@ -277,7 +281,7 @@ def test_distribution_setting():
         ),
     )
     assert not s.universal
-    many = list(instances(s, GIVEN, count=40, seed=3))
+    many = instances(s, GIVEN, count=40, seed=3)
     assert {i.sizes["N"] for i in many} == {2, 3, 4}
     for instance in many:
         v = instance.values

@@ -12,7 +12,7 @@ from torch import Tensor
 from ntk_deq.errors import Position
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.falsify.search import Space
-from ntk_deq.falsify.search.campaign import SearchResult, satisfy, search
+from ntk_deq.falsify.search.campaign import SearchResult, search
 from ntk_deq.falsify.search.starts import plain_instance, random_vectors, size_choices, structured_instances
 from ntk_deq.language.declaration import Draw, Setting
 from ntk_deq.language.domain import Domain, DomainKind, Free
@@ -149,7 +149,7 @@ def test_infeasible_points_guide_and_never_count() -> None:
 def test_satisfying_finds_a_narrow_feasible_set() -> None:
     conditions = (on_disc, lambda v: v["x"] + v["y"] - 1.414)
     scorer = PlainScorer(lambda v: 1 + 0 * v["x"], hypotheses=conditions)
-    result = satisfy(REALS, {}, score=scorer, starts=[], budget=4000, seed=0)
+    result = search(REALS, {}, score=scorer, starts=[], budget=4000, seed=0, satisfying=True)
     assert result.candidates
     x, y = (result.candidates[0].values[name].item() for name in "xy")
     assert x * x + y * y <= 1
@@ -159,7 +159,7 @@ def test_satisfying_finds_a_narrow_feasible_set() -> None:
 def test_satisfying_returns_the_nearest_instance_where_nothing_satisfies() -> None:
     conditions = (on_disc, lambda v: v["x"] + v["y"] - 1.5)
     scorer = PlainScorer(lambda v: 1 + 0 * v["x"], hypotheses=conditions)
-    result = satisfy(REALS, {}, score=scorer, starts=[], budget=3000, seed=0)
+    result = search(REALS, {}, score=scorer, starts=[], budget=3000, seed=0, satisfying=True)
     assert result.candidates == ()
     assert result.nearest is not None
     # The worse of the two margins is best at x = y with 1 - 2x^2 = 2x - 3/2.

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.falsify.domains import contains
+from ntk_deq.falsify.exact_builders import WILD
 from ntk_deq.falsify.search import Space
 from ntk_deq.falsify.search import descents as climbing
 from ntk_deq.falsify.search.archive import Archive, Place
-from ntk_deq.falsify.search.feasible import Inside
+from ntk_deq.falsify.search.feasible import Inside, Repair
 from ntk_deq.falsify.search.objective import Meter, Objective, combined
-from ntk_deq.falsify.search.starts import Repair, plain_instance
-from ntk_deq.falsify.search.wild import BUILDERS, wild_instances, wild_member
+from ntk_deq.falsify.search.starts import plain_instance, wild_instances, wild_member
 from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.types import SizeRange, matrix
 
@@ -31,7 +31,7 @@ def generator() -> torch.Generator:
 
 
 @pytest.mark.parametrize("domain", DOMAINS, ids=lambda d: f"{d.kind.value} {d.low}")
-@pytest.mark.parametrize("name", list(BUILDERS))
+@pytest.mark.parametrize("name", list(WILD))
 def test_wild_members_lie_in_their_domain(domain: Domain, name: str) -> None:
     for size in (1, 2, 5):
         member = wild_member(domain, (size, size), name, generator())

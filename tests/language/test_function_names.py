@@ -17,7 +17,6 @@ OF_FORMULAS = {name for name, record in FUNCTIONS.items() if _FORMULAS & set(rec
 """`grad`, `next`, `minimum` are no functions of values: each reader of formulas has its own meaning for them."""
 
 HOMES = {
-    "language/activation_functions.py",
     "language/functionals.py",
     "language/functions.py",
     "language/number_functions.py",

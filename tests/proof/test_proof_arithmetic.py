@@ -8,13 +8,11 @@ from fractions import Fraction
 import pytest
 from proof_harness import problem_of
 
-from ntk_deq.prove import Op, Term, Terms, below
-from ntk_deq.prove import intervals as iv
-from ntk_deq.prove.box import Box, Side
-from ntk_deq.prove.enclosure import Derivatives, ball_value, exact_value, sign_at
+from ntk_deq.prove import Derivatives, Op, Side, Term, Terms, below
+from ntk_deq.prove import enclosure as iv
+from ntk_deq.prove.box import Box
+from ntk_deq.prove.enclosure import Interval, ball_value, exact_value, sign_at
 from ntk_deq.prove.exact import Exact
-from ntk_deq.prove.intervals import Interval
-from ntk_deq.prove.problem import Variable
 
 SAMPLES = 4_000
 
@@ -115,7 +113,7 @@ def _term(text: str) -> tuple[Terms, Term]:
 @pytest.mark.parametrize("text", EXPRESSIONS)
 def test_a_normal_form_written_back_has_the_same_values(text: str) -> None:
     terms, term = _term(text)
-    positive = [Variable(name, Fraction(0), None, low_open=True) for name in "xy"]
+    positive = {name: Side(Fraction(0), None, low_open=True) for name in "xy"}
     cleared = Exact(terms, positive).cleared(term)
     assert cleared is not None
     rewritten = Exact(terms, positive).rewritten(term)

@@ -11,7 +11,7 @@ from proof_harness import BUDGET, claim_of, claims_of, prove, verdict
 
 from ntk_deq.claims.claim import Verdict
 from ntk_deq.claims.load import load_suite
-from ntk_deq.prove.box import simplest
+from ntk_deq.prove import simplest
 from ntk_deq.verify.prover import applicable, prove_claim
 from ntk_deq.verify.results import Evidence
 from ntk_deq.verify.runner import Options, judge

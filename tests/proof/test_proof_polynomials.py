@@ -1,5 +1,6 @@
 """Exact arguments about polynomials, against SymPy and against samples."""
 
+import math
 import random
 from fractions import Fraction
 
@@ -9,10 +10,9 @@ from flint import fmpz_poly
 from proof_harness import verdict
 
 from ntk_deq.prove import signomial as sg
-from ntk_deq.prove.positivity import Fact, Positivity, after_means, factored
+from ntk_deq.prove.positivity import Positivity, after_means, factored
 from ntk_deq.prove.problem import Relation
-from ntk_deq.prove.signomial import Monomial, Poly
-from ntk_deq.prove.signs import UndecidedError, first_failure, positive_by_roots
+from ntk_deq.prove.signomial import Fact, Monomial, Poly, TooLargeError, follows, positive_by_roots
 
 POSITIVE, NONNEGATIVE, NONZERO = Relation.POSITIVE, Relation.NONNEGATIVE, Relation.NONZERO
 
@@ -30,41 +30,45 @@ def test_one_variable_is_decided_as_sympy_decides_it() -> None:
     x = sympy.Symbol("x", real=True)
     for _ in range(10):
         assumed, goal = _poly(rng), _poly(rng)
-        found = first_failure([(assumed, NONNEGATIVE)], (goal, NONNEGATIVE))
+        found = follows([(assumed, NONNEGATIVE)], (goal, NONNEGATIVE))
         h, g = (sympy.Poly([int(c) for c in reversed(p.coeffs())] or [0], x).as_expr() for p in (assumed, goal))
         broken = sympy.Intersection(
             sympy.solveset(h >= 0, x, sympy.S.Reals) if h.has(x) else (sympy.S.Reals if h >= 0 else sympy.S.EmptySet),
             sympy.solveset(g < 0, x, sympy.S.Reals) if g.has(x) else (sympy.S.Reals if g < 0 else sympy.S.EmptySet),
         )
-        assert (found is None) == (broken is sympy.S.EmptySet), (h, g, found, broken)
-        if found is not None and found.point is not None:
-            at = {x: sympy.Rational(found.point.numerator, found.point.denominator)}
-            assert h.subs(at) >= 0 > g.subs(at)
+        assert found == (broken is sympy.S.EmptySet), (h, g, found, broken)
 
 
-def test_failures_at_irrational_points_and_between_whole_numbers() -> None:
+def test_failures_at_irrational_points_and_between_roots() -> None:
     two = fmpz_poly([-2, 0, 1])  # x^2 - 2
-    found = first_failure([], (two, NONZERO))
-    assert found is not None
-    assert found.point is None
-    assert first_failure([], (two, NONZERO), whole=True) is None
+    assert not follows([], (two, NONZERO))
+    assert follows([(two, NONNEGATIVE)], (fmpz_poly([0, 1]), NONZERO))
     between = fmpz_poly([2, -3, 1])  # (x - 1)(x - 2) < 0 between 1 and 2 only
-    assert first_failure([], (between, NONNEGATIVE)) is not None
-    assert first_failure([], (between, NONNEGATIVE), whole=True) is None
+    assert not follows([], (between, NONNEGATIVE))
+    assert follows([(fmpz_poly([-2, 1]), NONNEGATIVE)], (between, NONNEGATIVE))
+    assert not follows([(fmpz_poly([-2, 1]), NONNEGATIVE)], (between, POSITIVE))
 
 
 def test_roots_that_nearly_meet_are_told_apart() -> None:
     tiny = 10**40
     close = fmpz_poly([-1, tiny]) * fmpz_poly([-1, tiny + 1])  # roots 1e-40 and a little less
-    found = first_failure([], (close, NONNEGATIVE))
-    assert found is not None
-    assert found.point is not None
-    assert Fraction(1, tiny + 1) < found.point < Fraction(1, tiny)
+    assert not follows([], (close, NONNEGATIVE))
+    assert follows([(fmpz_poly([-1, tiny]), NONNEGATIVE)], (close, NONNEGATIVE))
+    assert not follows([(fmpz_poly([-1, tiny + 1]), NONNEGATIVE)], (close, NONNEGATIVE))
 
 
 def test_a_polynomial_of_high_degree_is_left_aside() -> None:
-    with pytest.raises(UndecidedError):
-        first_failure([], (fmpz_poly([1] * 200), NONNEGATIVE))
+    with pytest.raises(TooLargeError):
+        follows([], (fmpz_poly([1] * 200), NONNEGATIVE))
+
+
+def test_numbers_are_taken_apart_into_primes_or_left_aside() -> None:
+    for number in (1, 2, 360, 99_989 * 99_991, 104_729**2, 9_999_999_967):
+        found = sg.prime_factors(number)
+        assert math.prod(prime**count for prime, count in found) == number
+        assert all(sympy.isprime(prime) for prime, _ in found)
+    with pytest.raises(TooLargeError):
+        sg.prime_factors(7 * (10**20 + 39) * (10**20 + 129))
 
 
 def _sum(*terms: tuple[int, str]) -> Poly:

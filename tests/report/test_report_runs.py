@@ -183,10 +183,10 @@ def test_growth_and_an_exact_zero_are_drawn_as_the_loss():
 def test_a_ball_too_wide_to_tell_is_not_shown_as_a_breach():
     wide = Curve("W", "norm(W[k]) <= lam1", (0.0,), (382.0,), (1.0,), "<=")
     (view,) = run_views((training_record(at=(0.0,), curves=(wide,)),), "R")
-    (share,) = view.shares
-    assert (share.share, share.beyond) == ("≤ 382", False)
-    assert 'class="unsure"' in share.bar
-    assert 'class="false"' not in share.bar
+    (share,) = view["shares"]
+    assert (share["share"], share["beyond"]) == ("≤ 382", False)
+    assert 'class="unsure"' in share["bar"]
+    assert 'class="false"' not in share["bar"]
 
 
 def test_a_share_is_measured_over_an_upper_bound_and_a_lower_bound_over_measured():

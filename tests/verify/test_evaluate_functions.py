@@ -70,10 +70,10 @@ def plain_names(values, sizes=SIZES):
 
 
 def test_every_function_of_the_language_has_an_evaluator():
-    from ntk_deq.evaluation.floats import FUNCTIONS as TENSOR_FUNCTIONS
-    from ntk_deq.evaluation.functions.balls import OPERATIONS
+    from ntk_deq.evaluation.functions.twins import BALLS
+    from ntk_deq.evaluation.functions.twins import FUNCTIONS as TENSOR_FUNCTIONS
 
-    assert set(OPERATIONS) == EVALUATED | {"indicator"}  # of a statement
+    assert set(BALLS) == EVALUATED | {"indicator"}  # of a statement
     assert set(TENSOR_FUNCTIONS) == EVALUATED - WRITTEN
 
 

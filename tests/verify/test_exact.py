@@ -14,7 +14,7 @@ from ntk_deq.claims.claim import Verdict
 from ntk_deq.claims.load import load_suite
 from ntk_deq.evaluation.environment import OutsideClaimError
 from ntk_deq.evaluation.exact import ExactNames, decided, value_of
-from ntk_deq.evaluation.functions.exact import scalar
+from ntk_deq.evaluation.functions import exact_number
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.language.parser import parse
@@ -162,7 +162,7 @@ def test_exact_values_lie_in_the_balls(text):
                 continue
             settled += 1
             assert balls not in (Truth.TRUE, Truth.FALSE) or (balls is Truth.FALSE) == (exact is Truth.FALSE)
-        number = enclosure(scalar(value_of(parse(text), meant)), 128)
+        number = enclosure(exact_number(value_of(parse(text), meant)), 128)
         with working_precision(128):
             precise = environment({"A": A, "B": B, "s": 1.5})
             precise.precision = 128

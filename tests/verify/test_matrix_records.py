@@ -9,7 +9,7 @@ import torch
 from verify_harness import randn
 
 from ntk_deq.claims.mutation_rules import RULES
-from ntk_deq.evaluation.functions.floats import FUNCTIONS as IN_FLOATS
+from ntk_deq.evaluation.functions.twins import FUNCTIONS as IN_FLOATS
 from ntk_deq.language.calls import Parameter
 from ntk_deq.language.functionals import TO_NUMBERS
 from ntk_deq.language.functions import FUNCTIONS, OF_MATRICES

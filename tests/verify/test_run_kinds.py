@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 from fractions import Fraction
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from flint import arb
 
+import ntk_deq
 from ntk_deq.claims.describe import run_words
 from ntk_deq.claims.load import load_suite
 from ntk_deq.claims.schema import RUN_MODELS
@@ -18,10 +21,10 @@ from ntk_deq.claims.validate import claim_file_schema
 from ntk_deq.evaluation.environment import Notes
 from ntk_deq.falsify import instance_at
 from ntk_deq.files.yaml import to_yaml
+from ntk_deq.language import run
 from ntk_deq.language.indices import INDICES
-from ntk_deq.language.run import FIXED_POINT, RUN_KINDS, KeyValue, Run, changing_names
+from ntk_deq.language.run import FIXED_POINT, RUN_KINDS, KeyValue, Run, RunKind, changing_names, told_in
 from ntk_deq.report import method_words
-from ntk_deq.report.curves import told_in
 from ntk_deq.verify.formulas import instance_environment
 from ntk_deq.verify.results import Verdict
 from ntk_deq.verify.runner import Options, judge
@@ -251,3 +254,30 @@ def test_a_kind_that_nothing_knows_is_judged_by_its_twin(tmp_path, monkeypatch, 
     claim = dataclasses.replace(claim, run=dataclasses.replace(claim.run, kind=HALVING))
     result = judge(claim, Options(search=0, shrink=False))
     assert result.verdict is verdict, result.reason
+
+
+HOMES = {
+    "language/run.py": "the records",
+    "verify/runs.py": "the twin of fixed-point",
+    "verify/recursion.py": "the twin of recursion, and its record for reports",
+    "verify/training/descent.py": "the twin of gradient-descent",
+    "verify/training/flow.py": "the twin of gradient-flow",
+    "verify/training/continuation.py": "what stands for descent beyond its budget is a flow",
+    "dynamics/settings.py": "what a run of descent and of flow is told",
+    "dynamics/series.py": "descent keeps its snapshots as it goes",
+    "dynamics/iteration.py": "recursions in Python",
+}
+"""Where a kind of run is meant, and no other: the records, the twins, and what runs one from Python."""
+
+
+def test_no_kind_is_asked_for_by_name():
+    root = Path(ntk_deq.__file__).parent
+    records = {name for name, value in vars(run).items() if isinstance(value, RunKind)}
+    texts, names = {}, {}
+    for path in root.rglob("*.py"):
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        here = path.relative_to(root).as_posix()
+        texts[here] = {node.value for node in nodes if isinstance(node, ast.Constant)} & RUN_KINDS.keys()
+        names[here] = {node.id for node in nodes if isinstance(node, ast.Name)} & records
+    assert {place for place, found in texts.items() if found} == {"language/run.py"}, "ask the record, or the twin"
+    assert {place for place, found in names.items() if found} == HOMES.keys()

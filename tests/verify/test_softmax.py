@@ -18,7 +18,7 @@ from ntk_deq.certified.precise import as_ball, precise
 from ntk_deq.certified.precise.matrix import working_precision
 from ntk_deq.errors import LimitError
 from ntk_deq.evaluation.derivatives.derivative import derivative
-from ntk_deq.evaluation.functions.balls import softmax_ball
+from ntk_deq.evaluation.functions.matrices import softmax_ball
 from ntk_deq.evaluation.quantity import Matrix
 from ntk_deq.language.parser import parse
 from ntk_deq.verify.printer import Code, Printer

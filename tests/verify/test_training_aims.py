@@ -12,8 +12,7 @@ from ntk_deq.report.jsonl import result_to_dict
 from ntk_deq.report.runs import starts_view
 from ntk_deq.verify.results import Verdict
 from ntk_deq.verify.runner import Options, judge
-from ntk_deq.verify.training.aims import aims_of, shared_out
-from ntk_deq.verify.training.choose import choose_constants
+from ntk_deq.verify.training.choose import aims_of, choose_constants, shared_out
 
 FILE = """
 suite: t
@@ -103,8 +102,8 @@ def test_the_result_says_how_far_from_degenerate(tmp_path):
     assert "gamma" in own.constants
     assert "7 further aims" in starts_words(result.starts)
     view = starts_view(result.starts)
-    assert len(view.rows) == len(result.starts)
-    assert {"contraction", "wide met by", "gamma0"} <= set(view.columns)
+    assert len(view["rows"]) == len(result.starts)
+    assert {"contraction", "wide met by", "gamma0"} <= set(view["columns"])
     stored = result_to_dict(result)["starts"]
     assert [start["aim"] for start in stored] == [start.aim for start in result.starts]
 

@@ -20,9 +20,10 @@ from ntk_deq.evaluation.environment import DeadlineError
 from ntk_deq.systems import LinearImplicit
 from ntk_deq.verify.training import Point, TimeMoments, Trainee
 from ntk_deq.verify.training.continuation import largest_curvature, strays
-from ntk_deq.verify.training.ends import End, LossBounds, end_of_descent, end_of_flow
+from ntk_deq.verify.training.descent import LossBounds, end_of_descent
+from ntk_deq.verify.training.flow import end_of_flow
 from ntk_deq.verify.training.flow_course import ended_at_floor
-from ntk_deq.verify.training.trajectory import growth_of_errors
+from ntk_deq.verify.training.trajectory import End, growth_of_errors
 
 ONE = torch.ones(1, 1, dtype=torch.float64)
 MODEL = LinearImplicit(W=0 * ONE, U=ONE, b=0 * ONE[0])  # at first L = 1/2, and the Hessian has the eigenvalues 1, 1, 0
@@ -38,7 +39,7 @@ def flow_to(until):
 
 
 def at_floor(run, until, check=lambda: None):
-    return ended_at_floor(run, MODEL, ONE, ONE[0], until=until, tolerance=1e-9, rtol=1e-12, check=check)
+    return ended_at_floor(run, TRAINEE, until=until, check=check)
 
 
 def end(run, until, radius=1e-12):

@@ -8,8 +8,8 @@ from derivative_harness import as_ball, environment, random_matrix
 
 from ntk_deq import certified as ct
 from ntk_deq.evaluation.derivatives.derivative import derivative
-from ntk_deq.evaluation.derivatives.kinks import is_repeated
 from ntk_deq.evaluation.environment import OutsideClaimError
+from ntk_deq.evaluation.functions.spectra import is_repeated
 from ntk_deq.language.parser import parse
 
 
@@ -97,7 +97,7 @@ def test_an_eigenvalue_that_does_not_move_may_be_repeated() -> None:
 
 
 def test_the_slope_of_a_simple_eigenvalue_is_right_where_another_one_is_repeated() -> None:
-    from ntk_deq.evaluation.functions.floats import extreme_eigenvalue
+    from ntk_deq.evaluation.functions.spectra import extreme_eigenvalue
 
     v = torch.tensor([1.0, 1.0, 2.0], dtype=torch.float64)
     slope = torch.func.grad(lambda S: extreme_eigenvalue(S, "lambda_max"))(torch.outer(v, v))

@@ -10,7 +10,7 @@ from ntk_deq.evaluation import derivatives as operator_rules
 from ntk_deq.evaluation.derivatives import Cotangent, minus, times_left, times_right
 from ntk_deq.evaluation.derivatives.derivative import differentiate
 from ntk_deq.evaluation.equilibria import tensor_names
-from ntk_deq.evaluation.functions import slopes as function_rules
+from ntk_deq.evaluation.functions import twins as function_rules
 from ntk_deq.language.parser import parse
 
 FORMULAS = (

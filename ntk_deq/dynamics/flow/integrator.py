@@ -15,13 +15,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from ntk_deq.dynamics.flow import SAFETY
-from ntk_deq.errors import ArgumentError, NtkDeqError, nearest_name
+from ntk_deq.errors import ArgumentError, NtkDeqError, name_hint
 
 
 @dataclass(frozen=True)
@@ -67,19 +68,11 @@ class Advance(StrEnum):
 
 
 class _Halt(Exception):
-    """Carries the end of a stretch out of torchdiffeq; None: only the method changes."""
-
-    def __init__(self, how: Advance | None) -> None:
-        super().__init__(how)
-        self.how = how
+    """Carries the end of a stretch out of torchdiffeq, an `Advance`; None: only the method changes."""
 
 
 class _Refused(Exception):
     """Carries an error of the right-hand side out of torchdiffeq, apart from errors of the caller's own functions."""
-
-    def __init__(self, failure: NtkDeqError) -> None:
-        super().__init__(failure)
-        self.failure = failure
 
 
 class EmbeddedRungeKutta:
@@ -165,13 +158,14 @@ class EmbeddedRungeKutta:
                 with torch.no_grad():
                     odeint(self, self.state, times, rtol=0.0, atol=1.0, method=self._used, options=options)
             except _Halt as halt:
-                if halt.how is not None:
-                    return halt.how
+                how: Advance | None = halt.args[0]
+                if how is not None:
+                    return how
             except _Refused as refused:
                 self.rejected += 1
                 self.step = self._taken * CUT
                 if self.step < EDGE * (self.time + self._scale):
-                    self.failure = refused.failure
+                    self.failure = refused.args[0]
                     return Advance.REFUSED
             else:
                 self.time = target
@@ -232,8 +226,7 @@ def check_method(method: str, where: str) -> None:
         >>> check_method("dopri5", "gradient-flow")
     """
     if not isinstance(method, str) or method not in METHODS:
-        near = nearest_name(str(method), METHODS)
-        hint = f" Did you mean {near!r}?" if near else ""
+        hint = name_hint(method, METHODS)
         raise ArgumentError(f"`method` of {where} must be one of {', '.join(METHODS)}. Got {method!r}.{hint}")
 
 
@@ -323,8 +316,7 @@ class ImplicitRungeKutta:
                     return how
         return Advance.REACHED
 
-    def _steps(self, solver: object, target: float) -> Advance:
-        radau: _Radau = solver  # type: ignore[assignment]
+    def _steps(self, radau: Any, target: float) -> Advance:
         while radau.status == "running":
             self.step = radau.h_abs
             # The error's norm is the root of a mean square.
@@ -353,21 +345,6 @@ class ImplicitRungeKutta:
 
     def _tensor(self, value: object) -> Tensor:
         return torch.as_tensor(value, dtype=self.state.dtype, device=self.state.device).clone()
-
-
-class _Radau:
-    """What is used of SciPy's solver, which has no types."""
-
-    status: str
-    t: float
-    y: object
-    f: object
-    h_abs: float
-    atol: float
-    rtol: float
-
-    def step(self) -> str | None:
-        """Make one step."""
 
 
 def _array(value: Tensor) -> object:

@@ -64,7 +64,7 @@ def joined(first: TrainingRun, second: TrainingRun, options: FlowOptions) -> Tra
         evaluations=evaluations,
         seconds=first.seconds + second.seconds,
         error=_sum(first.error, second.error),
-        settings={**second.settings, **_along(first.settings, second.settings), **_asked(options)},
+        settings={**second.settings, **_along(first.settings, second.settings)},
         detail=f"Taken up at t = {first.end:.9g}, from where this counts: {second.detail}",
     )
 
@@ -110,11 +110,6 @@ def _along(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any
         "error_by_parameter": None if old is None or new is None else {name: old[name] + new[name] for name in old},
         "error_path": _sum(first.get("error_path"), second.get("error_path")),
     }
-
-
-def _asked(options: FlowOptions) -> dict[str, Any]:
-    times = list(options.times)
-    return {"horizon": options.horizon, "until": options.until, "steps": options.steps, "times": times}
 
 
 @dataclass(frozen=True)
@@ -376,9 +371,9 @@ class _Flow:
     def _settings(self, flow: FlowPass, apart: Apart | None) -> dict[str, Any]:
         field = flow.field_error
         return {
-            **asdict(self._options),
-            "times": list(self._options.times),
-            "rtol": self._options.field_tolerance(),
+            **asdict(self._asked),
+            "times": list(self._asked.times),
+            "rtol": self._asked.field_tolerance(),
             "time_scale": flow.scale,
             "rejected": flow.integrator.rejected,
             "first_evaluations": flow.equation.evaluations,

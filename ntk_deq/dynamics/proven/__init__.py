@@ -1,8 +1,8 @@
 """Bounds that are proven for runs: descent in balls, curvature, kinks; errors along recursions.
 
 Here: the record of a certified run of descent, bounds at every step, iterates at some; and one iterate in
-balls (operations.py). descent.py makes the record, with curvature.py (how far a step can take two iterates apart) and
-kink_jump.py (where signs are not certain); recursion.py is for recursions.
+balls (operations.py). descent.py makes the record, with curvature.py (how far a step can take two iterates apart, and
+what signs that are not certain can change); recursion.py is for recursions.
 """
 
 from __future__ import annotations
@@ -12,16 +12,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import torch
-from flint import arb
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from ntk_deq.certified.arithmetic import negate
 from ntk_deq.certified.dense import Ball, no_information, transpose
 from ntk_deq.certified.rounding import add_up, multiply_up
-from ntk_deq.certified.scalar import from_bounds
 from ntk_deq.dynamics.proven.operations import multiple, product, row_multiples, total
-from ntk_deq.errors import ArgumentError
 from ntk_deq.systems.model import SingleLayer
 
 
@@ -89,28 +86,6 @@ class CertifiedDescent:
         """Whether every step that was asked for has bounds."""
         return not self.reason
 
-    def loss(self, index: int) -> arb:
-        """Return L[k] as a ball."""
-        return _ball(self.losses, index)
-
-    def norm(self, name: str, index: int) -> arb:
-        """Return the spectral norm of an exact parameter as a ball."""
-        if name not in self.norms:
-            raise ArgumentError(f"`name` of CertifiedDescent.norm must be one of {', '.join(self.norms)}. Got {name}.")
-        return _ball(self.norms[name], index)
-
-    def smallest(self, index: int) -> arb:
-        """Return the smallest singular value of Z[k] as a ball."""
-        return _ball(self.sigma_min, index)
-
-    def parameter(self, name: str, index: int) -> Ball:
-        """Return a ball that contains an exact parameter at a step that was kept; a vector is a column."""
-        if index not in self.iterates or name not in self.iterates[index]:
-            kept = ", ".join(map(str, self.iterates)) or "none"
-            raise ArgumentError(f"`index` of CertifiedDescent.parameter must be a kept step ({kept}). Got {index}.")
-        value = self.iterates[index][name]
-        return Ball(value.reshape(len(value), -1), float(self.errors[name][index]))
-
     def __repr__(self) -> str:
         stopped = f", stopped: {self.reason}" if self.reason else ""
         return (
@@ -166,13 +141,6 @@ class BoundsTable:
             uncertain=table[:, 5].long(),
             iterates=self._iterates,
         )
-
-
-def _ball(bounds: Tensor, index: int) -> arb:
-    if not 0 <= index < len(bounds):
-        raise ArgumentError(f"`index` of CertifiedDescent must be a step from 0 to {len(bounds) - 1}. Got {index}.")
-    low, high = bounds[index].tolist()
-    return from_bounds(low, high)
 
 
 _MOST_ITERATIONS = 100_000
@@ -274,11 +242,6 @@ def settle(
     return point, True
 
 
-def _pre_activation(problem: Problem, weight: Ball, norm: float, state: Ball, source: Ball) -> tuple[Ball, Ball]:
-    recurrent = multiple(problem.form.factor, product(state, weight, norm_b=norm))
-    return recurrent, total(recurrent, source)
-
-
 def _widened(ball: Ball, by: float) -> Ball:
     return Ball(ball.centre, add_up(ball.radius, by), ball.reason)
 
@@ -312,7 +275,8 @@ def certified_point(
     scaled = form.factor * weight.centre
     Z, finite = settle(lambda z: form.activation.function(z @ scaled + source.centre), state, problem.rtol)
     Z = Z * (source.centre != 0).any(dim=1, keepdim=True)  # the state of a sample without a source is zero exactly
-    recurrent, pre = _pre_activation(problem, weight, weight_norm, Ball(Z), source)
+    recurrent = multiple(form.factor, product(Ball(Z), weight, norm_b=weight_norm))
+    pre = total(recurrent, source)
     off = _distance(form.activation.function(pre.centre), pre.radius, Z, stretch)
     solved = Ball(Z, off) if finite else no_information(pre, *pre.shape, "the float solve of the state diverged")
     reach = multiply_up(form.factor, weight_norm, off)

@@ -41,22 +41,29 @@ from ntk_deq.dynamics.proven import (
     certified_point,
 )
 from ntk_deq.dynamics.proven.curvature import (
-    CarriedEigenvalues,
+    Jump,
     Reach,
     Sizes,
     expansion,
     gain,
     hessian,
     is_small,
+    kink_jump,
     reach,
+)
+from ntk_deq.dynamics.proven.operations import (
+    CarriedEigenvalues,
+    CarriedNorm,
+    CarriedStretch,
+    longest_row,
+    moved,
+    multiple,
     sample_inverses,
     short_norm,
 )
-from ntk_deq.dynamics.proven.kink_jump import Jump, kink_jump
-from ntk_deq.dynamics.proven.operations import CarriedNorm, CarriedStretch, longest_row, moved, multiple
 from ntk_deq.dynamics.settings import check_problem
 from ntk_deq.equilibrium.slopes import banach_bound
-from ntk_deq.errors import ArgumentError
+from ntk_deq.errors import ArgumentError, check_whole
 from ntk_deq.files.archives import is_number
 from ntk_deq.systems.model import EquilibriumModel, output_loss
 
@@ -353,7 +360,7 @@ def certified_descent(
         >>> model = LinearImplicit.random(2, 3, generator=torch.Generator().manual_seed(0))
         >>> X = torch.eye(2, dtype=torch.float64)
         >>> run = certified_descent(model, X, torch.ones(2, dtype=torch.float64), step=0.1, steps=20)
-        >>> run.steps, bool(run.error[-1] < 1e-13), bool(run.loss(20) < 0.1 * run.loss(0))
+        >>> run.steps, bool(run.error[-1] < 1e-13), bool(run.losses[20, 1] < 0.1 * run.losses[0, 0])
         (20, True, True)
     """
     check_problem(model, X, y, "certified_descent")
@@ -414,8 +421,7 @@ def _check(
     where = "of certified_descent must be"
     if not (eta > 0 and math.isfinite(eta) and spread < eta):
         raise ArgumentError(f"`step` {where} a number > 0. Got {eta!r}.")
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 0:
-        raise ArgumentError(f"`steps` {where} an integer >= 0. Got {steps!r}.")
+    check_whole(steps, "steps", "certified_descent", 0)
     numbers = [("rtol", rtol), ("largest_error", largest_error)]
     for name, value in [*numbers, *((name, error) for name, values in errors.items() for error in values)]:
         if not is_number(value) or not value >= 0:

@@ -3,7 +3,8 @@
 The operations of `ntk_deq.certified` also find out whether a result is exact, which decides cases of equality and
 costs more than a small product. Thousands of steps need the products and no equality but 0 = 0: a result counts as
 exact beside a zero matrix only. The spectral norm of a matrix is carried along a run without a decomposition at every
-step, and how much the equilibrium of each sample amplifies a change of its equation is bounded once for many steps.
+step, as are extreme eigenvalues, and how much the equilibrium of each sample amplifies a change of its equation is
+bounded once for many steps.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ntk_deq.certified.extremes import sigma_max, spectral_norm
 from ntk_deq.certified.rounding import (
     TINY,
     add_up,
+    divide_up,
     fro_up,
     largest_entry,
     multiply_up,
@@ -30,6 +32,7 @@ from ntk_deq.certified.rounding import (
     subtract_down,
 )
 from ntk_deq.certified.scalar import lower, upper
+from ntk_deq.certified.spectra import eigenvalues_symmetric
 from ntk_deq.equilibrium.slopes import MOST_WORK, Slopes, banach_bound, pattern_inverses
 from ntk_deq.errors import ArgumentError
 
@@ -90,6 +93,22 @@ def longest_row(a: Ball) -> float:
     length = float(torch.linalg.vector_norm(a.centre, dim=1).amax())
     # The squares of entries below 2^-511 may be lost.
     return add_up(multiply_up(length, 1.0 + (cols + 8) * 2.0**-52), multiply_up(float(cols), 2.0**-511))
+
+
+def short_norm(tensor: Float[Tensor, "rows cols"]) -> float:
+    """Return an upper bound of the spectral norm, too large by the fourth root of the rank at most.
+
+    norm(A)^2 = norm(AA') <= fro(AA').
+
+    Example:
+        >>> 1.0 <= short_norm(torch.eye(16, dtype=torch.float64)) < 2.0 + 1e-12
+        True
+    """
+    short = tensor if tensor.shape[0] <= tensor.shape[1] else tensor.mT
+    (rows, cols), size = short.shape, fro_up(tensor)
+    rounded = multiply_up(summing_error(cols), size, size)
+    underflow = multiply_up(float(rows * cols), TINY)
+    return min(size, root_up(add_up(fro_up(short @ short.mT), rounded, underflow)))
 
 
 def row_multiples(factors: Ball, a: Ball) -> Ball:
@@ -217,6 +236,85 @@ def _lengths(vector: Ball) -> tuple[float, float]:
         return 0.0, vector.fro
     # The rounded sum of n squares and what `fro_up` adds for it, each within (n + 8) u of the truth.
     return subtract_down(vector.fro, 4.0 * (vector.centre.numel() + 8) * 2.0**-53 * vector.fro), vector.fro
+
+
+@dataclass
+class CarriedEigenvalues:
+    """Bounds of the extreme eigenvalues of a symmetric matrix that moves little from step to step (Weyl).
+
+    Attributes:
+        share: New eigenvalues are computed when the displacement exceeds this share of how far the smallest one is
+            below zero, or `floor` times the largest one.
+        floor: See `share`.
+        decompositions: How many were made.
+    """
+
+    share: float = 0.25
+    floor: float = 1e-4
+    decompositions: int = 0
+    _reference: Ball | None = None
+    _low: float = 0.0
+    _high: float = 0.0
+
+    def bound(self, matrix: Ball) -> tuple[float, float]:
+        """Return a lower bound of the smallest and an upper bound of the largest eigenvalue of a ball's matrices."""
+        if self._reference is not None:
+            displacement = distance(matrix, self._reference)
+            if displacement <= max(-self.share * self._low, self.floor * self._high) < math.inf:
+                return subtract_down(self._low, displacement), add_up(self._high, displacement)
+        self.decompositions += 1
+        self._reference = Ball(matrix.centre)
+        found = eigenvalues_symmetric(self._reference)
+        self._low, self._high = lower(found[0]), upper(found[-1])
+        return subtract_down(self._low, matrix.radius), add_up(self._high, matrix.radius)
+
+
+@dataclass(frozen=True, eq=False)
+class Inverses:
+    """M_n = D (I - L D)^-1 of every sample.
+
+    Attributes:
+        centres: N x m x m.
+        radius: Bound on the Frobenius distance from each to the truth; infinite where nothing is known.
+    """
+
+    centres: Float[Tensor, "N m m"]
+    radius: float
+
+
+def sample_inverses(weight: Ball, slopes: Float[Tensor, "N m"]) -> Inverses:
+    """Return M_n for every L in a ball.
+
+    With E = I - (I - L D) R of norm d < 1 the inverse is R (I - E)^-1, at most norm(R) d/(1 - d) away from R.
+
+    Args:
+        weight: L, m x m.
+        slopes: D, a sample a row.
+
+    Example:
+        >>> half = torch.full((1, 1), 0.5, dtype=torch.float64)
+        >>> found = sample_inverses(Ball(half), torch.ones_like(half))
+        >>> found.centres.item(), found.radius < 1e-14
+        (2.0, True)
+    """
+    m = weight.shape[0]
+    unit = torch.eye(m, dtype=slopes.dtype, device=slopes.device)
+    systems = unit - weight.centre * slopes[:, None, :]
+    inverted, info = torch.linalg.inv_ex(systems)
+    defects = unit - systems @ inverted
+    sizes = [torch.linalg.matrix_norm(stack).amax() for stack in (systems, inverted, defects)]
+    system, inverse, defect, failed = torch.stack([*sizes, (info != 0).any().to(slopes.dtype)]).tolist()
+    if failed:
+        return Inverses(inverted, math.inf)
+    # Each float norm is off by its own rounding, (m^2 + 4) u at most; the products and differences round once each.
+    outward = 1.0 + 2.0 * (m * m + 8) * 2.0**-52
+    system, inverse, defect = (multiply_up(size, outward) for size in (system, inverse, defect))
+    u = rounding.unit_roundoff()
+    off = add_up(weight.radius, multiply_up(2.0 * u, add_up(system, weight.fro)))
+    rounded = multiply_up(summing_error(m + 1), add_up(root_up(float(m)), multiply_up(system, inverse)))
+    d = add_up(defect, rounded, multiply_up(off, inverse), multiply_up(float(m * m * m), TINY))
+    radius = add_up(divide_up(multiply_up(inverse, d), subtract_down(1.0, d)), multiply_up(u, inverse))
+    return Inverses(slopes[:, :, None] * inverted, radius)
 
 
 _ROOM = 1 / 8

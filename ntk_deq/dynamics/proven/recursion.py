@@ -199,7 +199,7 @@ class _Run:
                     found.update({at: carried.ball for at, carried in self._known.items()})
                     since = 0
         largest = max((value.scale for value in found.values()), default=0.0)
-        self.worst = max((_radius(value) for value in found.values()), default=0.0) / (largest or 1.0)
+        self.worst = max((radius(value) for value in found.values()), default=0.0) / (largest or 1.0)
         return found
 
     def _step(self, at: At) -> _Carried | Scalar | None:
@@ -213,9 +213,9 @@ class _Run:
         value = self._value(at, here)
         if value is None:
             return None
-        if isinstance(value, Scalar) and not moving and _radius(value) <= _SURE * value.scale:
+        if isinstance(value, Scalar) and not moving and radius(value) <= _SURE * value.scale:
             return value
-        start = _floats(value, _radius(value))
+        start = _floats(value, radius(value))
         if not moving:
             return start
         around = {used: self._known[used].ball if used in self._known else self._plain[used] for used in uses}
@@ -225,7 +225,7 @@ class _Run:
             quotients = step_quotients(expr, self._inside(around), letters, moving)
         if quotients is None:
             value = self._value(at, around)
-            return None if value is None else _floats(value, _radius(value))
+            return None if value is None else _floats(value, radius(value))
         rest, maps = start.rest, dict[At, ct.Ball | None]()
         for used, slope in quotients.items():
             carried = self._known[used]
@@ -310,7 +310,8 @@ def _floats(value: Value, off: float) -> _Carried:
     return _Carried(replace(value, ball=ct.Ball(value.ball.centre)), off, {}, off)
 
 
-def _radius(value: Value) -> float:
+def radius(value: Value) -> float:
+    """Return how far a value may be from its centre."""
     return sc.upper(value.ball.rad()) if isinstance(value, Scalar) else value.ball.radius
 
 

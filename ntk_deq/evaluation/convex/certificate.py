@@ -27,11 +27,10 @@ from ntk_deq.evaluation.convex import excess, met
 from ntk_deq.evaluation.convex.curvature import curvatures, extreme_curvatures, jacobian, terms
 from ntk_deq.evaluation.convex.newton import SNAP, approached, polished
 from ntk_deq.evaluation.convex.points import At, Contact, Problem, Value, entries_of, floats_of, numbers_of, slack
-from ntk_deq.evaluation.derivatives import MINIMUM, Node, reachable
+from ntk_deq.evaluation.derivatives import MINIMUM, Node, NoRuleError, reachable
 from ntk_deq.evaluation.derivatives.gradient import EXTREMES, Operations, gradient, is_length
 from ntk_deq.evaluation.environment import OutsideClaimError
 from ntk_deq.evaluation.floats import UndifferentiableError
-from ntk_deq.evaluation.functions.slopes import NoRuleError
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.functions import entrywise_of
 from ntk_deq.language.tree import Kind

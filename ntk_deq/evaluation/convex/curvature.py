@@ -22,15 +22,13 @@ from ntk_deq.errors import LimitError
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.balls import evaluate
 from ntk_deq.evaluation.convex.shapes import Shape, Shapes
-from ntk_deq.evaluation.derivatives import MINIMUM, Cotangent, Node, reachable, rearranged_ball
+from ntk_deq.evaluation.derivatives import MINIMUM, Cotangent, Node, NoRuleError, reachable, rearranged_ball, signs_of
 from ntk_deq.evaluation.derivatives.gradient import Operations, gradient, is_absolute
-from ntk_deq.evaluation.derivatives.kinks import signs_of
 from ntk_deq.evaluation.derivatives.reverse import SOLVED, Adjoint, Reverse, jumps, quotients
 from ntk_deq.evaluation.derivatives.tape import Tape
 from ntk_deq.evaluation.environment import Environment, Notes, OutsideClaimError
 from ntk_deq.evaluation.existence import existence
 from ntk_deq.evaluation.floats import UndifferentiableError
-from ntk_deq.evaluation.functions.slopes import NoRuleError
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.functions import FUNCTIONS, entrywise_of
 from ntk_deq.language.record import Kink

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import TypeVar
 
 import torch
-from flint import arb
+from flint import arb, arb_mat
 from torch import Tensor
 
 from ntk_deq import certified as ct
@@ -24,6 +24,7 @@ from ntk_deq.certified.precise import PreciseMatrix, as_ball
 from ntk_deq.certified.precise.matrix import from_rows
 from ntk_deq.certified.rounding import multiply_up, root_up
 from ntk_deq.certified.structured import densified
+from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.environment import Notes
 from ntk_deq.evaluation.quantity import Matrix, Scalar
@@ -228,6 +229,45 @@ def folded(root: Node, known: dict[int, T], rule: Callable[[Node], T]) -> T:
         if node.number not in known:
             known[node.number] = rule(node)
     return known[root.number]
+
+
+@dataclass(frozen=True)
+class Signs:
+    """Where the entries of a quantity are above, below or at zero for certain."""
+
+    above: Tensor
+    below: Tensor
+    zero: Tensor
+
+
+def signs_of(node: Node) -> Signs:
+    """Return what is certain of the signs of a node's entries."""
+    ball = PreciseMatrix(arb_mat([[node.value.ball]])) if isinstance(node.value, Scalar) else node.dense()
+    if isinstance(ball, PreciseMatrix):
+        found = [torch.tensor([bool(test(x)) for x in ball.flat]).reshape(ball.shape) for test in _TESTS]
+        return Signs(*found)
+    if not isinstance(ball, ct.Ball) or not ball.is_finite:
+        nowhere = torch.zeros(node.shape, dtype=torch.bool)
+        return Signs(nowhere, nowhere, nowhere)
+    centre = ball.work.cpu()
+    return Signs(centre > ball.radius, centre < -ball.radius, (centre == 0) & (ball.radius == 0))
+
+
+_TESTS = (lambda x: x > 0, lambda x: x < 0, lambda x: x == 0)
+
+
+class NoRuleError(NtkDeqError):
+    """A derivative that no rule certifies.
+
+    Attributes:
+        operation: The function.
+        reason: Why.
+    """
+
+    def __init__(self, operation: str, reason: str) -> None:
+        super().__init__(f"{operation}: {reason}")
+        self.operation = operation
+        self.reason = reason
 
 
 Rule = Callable[[Node, Cotangent, int, Notes], Cotangent]

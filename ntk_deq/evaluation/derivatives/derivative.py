@@ -16,12 +16,13 @@ from torch import Tensor
 from ntk_deq import certified as ct
 from ntk_deq.certified.arithmetic import enclose
 from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, root_up
+from ntk_deq.certified.structured import require_room
 from ntk_deq.errors import EquilibriumError, LimitError
 from ntk_deq.evaluation.balls import bound, evaluate
 from ntk_deq.evaluation.convex.newton import moved
 from ntk_deq.evaluation.convex.operators import extreme, least
-from ntk_deq.evaluation.derivatives import Cotangent, Node, reachable, rearranged_ball
-from ntk_deq.evaluation.derivatives.kinks import EXTREMES, Kinks, is_repeated, moves_freely
+from ntk_deq.evaluation.derivatives import Cotangent, Node, NoRuleError, reachable, rearranged_ball
+from ntk_deq.evaluation.derivatives.kinks import Kinks, moves_freely
 from ntk_deq.evaluation.derivatives.reverse import Reverse, state_quotients
 from ntk_deq.evaluation.derivatives.tape import Tape
 from ntk_deq.evaluation.environment import Environment, Providers
@@ -29,8 +30,7 @@ from ntk_deq.evaluation.equilibria import equilibrium_ball, iterate_ball, map_on
 from ntk_deq.evaluation.existence import existence
 from ntk_deq.evaluation.floats import TensorNames, tensor_value
 from ntk_deq.evaluation.functions import vec
-from ntk_deq.evaluation.functions.balls import guard_entries
-from ntk_deq.evaluation.functions.slopes import NoRuleError
+from ntk_deq.evaluation.functions.spectra import EXTREMES, is_repeated
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.tree import Expr, Kind, Span
 
@@ -103,7 +103,7 @@ def differentiate(kind: str, inner: Expr, name: str, names: TensorNames) -> Tens
     if kind == "grad":
         return torch.func.grad(lambda x: function(x).reshape(()))(origin)
     rows = _vec_or_scalar(function(origin)).numel()
-    guard_entries(rows, origin.numel(), "A Jacobian")
+    require_room(rows, origin.numel(), "A Jacobian")
     columns = torch.func.jacrev(lambda v: _vec_or_scalar(function(_unvec(v, origin))).reshape(-1))(
         _vec_or_scalar(origin).reshape(-1)
     )
@@ -249,7 +249,7 @@ class Derivatives:
     def _jacobian(self, root: Node, target: Node) -> Matrix:
         (rows, cols), (high, wide) = root.shape, target.shape
         count, entries = rows * cols, high * wide
-        guard_entries(count, entries, "A Jacobian")
+        require_room(count, entries, "A Jacobian")
         like = self._env.like
         if target.number not in root.depends:
             return self._zeros((count, entries))

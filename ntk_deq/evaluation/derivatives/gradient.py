@@ -11,10 +11,9 @@ from dataclasses import dataclass
 
 import torch
 
-from ntk_deq.evaluation.derivatives import MINIMUM, SQUARED_LENGTH, Node, number_place, reachable
+from ntk_deq.evaluation.derivatives import MINIMUM, SQUARED_LENGTH, Node, NoRuleError, number_place, reachable
 from ntk_deq.evaluation.derivatives.tape import Frame, Tape
 from ntk_deq.evaluation.functions import whole
-from ntk_deq.evaluation.functions.slopes import NoRuleError
 from ntk_deq.evaluation.quantity import Matrix
 from ntk_deq.language.functions import FUNCTIONS, entrywise_of
 from ntk_deq.language.record import Kink

@@ -10,30 +10,20 @@ move as long as the entries S of Z do not. For variables near by, the map of the
 they are, has a solution near by too (what makes an equilibrium exist makes that one exist), and the two parts together
 are a fixed point of F: the equilibrium, of which the entries S have not moved. The largest such set is found from
 below: entries move that are shown to.
-
-Whether an extreme eigenvalue is simple, so that it has a derivative, or repeated, so that it has none.
-
-For a small exact matrix the characteristic polynomial, in whole numbers, says how often each root occurs. Else
-enclosures of all eigenvalues can show that one is simple.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Mapping, Sequence
 
 import torch
-from flint import acb, arb, arb_mat
 from torch import Tensor
 
 from ntk_deq import certified as ct
-from ntk_deq.certified.eigenvalues import eigenvalue_discs
-from ntk_deq.certified.precise import PreciseMatrix, adopt
-from ntk_deq.certified.precise.matrix import whole_matrix
-from ntk_deq.evaluation.derivatives import EQUILIBRIUM, MINIMISER, STATE, Node, number_place, reachable
+from ntk_deq.certified.precise import PreciseMatrix
+from ntk_deq.evaluation.derivatives import EQUILIBRIUM, MINIMISER, STATE, Node, Signs, number_place, reachable, signs_of
 from ntk_deq.evaluation.functions import whole
-from ntk_deq.evaluation.functions.floats import FUNCTIONS, MODULUS_MAX, REAL_PART_MAX, REAL_PART_MIN
-from ntk_deq.evaluation.quantity import Scalar
+from ntk_deq.evaluation.functions.twins import FUNCTIONS
 from ntk_deq.language.calls import Parameter
 from ntk_deq.language.functions import FUNCTIONS as RECORDS
 from ntk_deq.language.functions import entrywise_of, kink_of
@@ -45,31 +35,6 @@ _LARGEST = 2**20
 
 _AT_ZERO = (Kink.CORNER, Kink.JUMP)
 _SAME_PLACES = (str(Kind.NEGATE), str(Kind.ADD), str(Kind.SUBTRACT))
-
-
-@dataclass(frozen=True)
-class Signs:
-    """Where the entries of a quantity are above, below or at zero for certain."""
-
-    above: Tensor
-    below: Tensor
-    zero: Tensor
-
-
-def signs_of(node: Node) -> Signs:
-    """Return what is certain of the signs of a node's entries."""
-    ball = PreciseMatrix(arb_mat([[node.value.ball]])) if isinstance(node.value, Scalar) else node.dense()
-    if isinstance(ball, PreciseMatrix):
-        found = [torch.tensor([bool(test(x)) for x in ball.flat]).reshape(ball.shape) for test in _TESTS]
-        return Signs(*found)
-    if not isinstance(ball, ct.Ball) or not ball.is_finite:
-        nowhere = torch.zeros(node.shape, dtype=torch.bool)
-        return Signs(nowhere, nowhere, nowhere)
-    centre = ball.work.cpu()
-    return Signs(centre > ball.radius, centre < -ball.radius, (centre == 0) & (ball.radius == 0))
-
-
-_TESTS = (lambda x: x > 0, lambda x: x < 0, lambda x: x == 0)
 
 
 class Kinks:
@@ -329,74 +294,6 @@ def _of_marks(node: Node, marks: Sequence[Tensor]) -> Tensor:
             args[place] = args[place][0, 0]
     value: Tensor = FUNCTIONS[node.operation](args[0].new_zeros(()), *args)
     return value.reshape(node.shape)
-
-
-_RANKED: dict[str, Callable[[acb], arb]] = {
-    REAL_PART_MAX: lambda value: value.real,
-    REAL_PART_MIN: lambda value: -value.real,
-    MODULUS_MAX: abs,
-}
-
-EXTREMES = frozenset(_RANKED)
-"""The functions of one extreme eigenvalue."""
-
-_ORDER = 12
-"""Up to this order the characteristic polynomial is written out: about a millisecond."""
-
-
-def is_repeated(matrix: ct.Ball, which: str) -> bool | None:
-    """Return whether an extreme eigenvalue is repeated: True or False for certain, None where it is not known.
-
-    An eigenvalue of which only the conjugate is as extreme counts as simple, and the modulus 0 as repeated.
-
-    Args:
-        matrix: n x n.
-        which: `lambda_max`, `lambda_min` or `rho`.
-
-    Example:
-        >>> import torch
-        >>> is_repeated(ct.ball(torch.eye(2)), "lambda_max"), is_repeated(ct.ball(torch.diag(torch.arange(2.0))), "rho")
-        (True, False)
-    """
-    if not matrix.is_finite:
-        return None
-    roots = _exact_roots(matrix) or _discs(matrix)
-    if not roots:
-        return None
-    rank = _RANKED[which]
-    top, count = max(roots, key=lambda root: float(rank(root[0]).mid()))
-    others = [value for value, _ in roots if value is not top and not _conjugate(value, top)]
-    if not all(rank(value) < rank(top) for value in others):
-        return None
-    if which == MODULUS_MAX and not abs(top) > 0:
-        return True if abs(top) == 0 else None
-    return count > 1
-
-
-def _conjugate(value: acb, top: acb) -> bool:
-    return not value.imag.contains(0) and bool(value.conjugate().overlaps(top))
-
-
-def _exact_roots(matrix: ct.Ball) -> list[tuple[acb, int]]:
-    """Return the eigenvalues of a small exact matrix and how often each occurs, or nothing."""
-    if matrix.shape[0] > _ORDER or not matrix.is_exact:
-        return []
-    whole = whole_matrix(adopt(matrix))
-    if whole is None:
-        return []
-    found: list[tuple[acb, int]] = whole[0].charpoly().complex_roots()  # type: ignore[assignment]
-    return [(acb(root), int(count)) for root, count in found]
-
-
-def _discs(matrix: ct.Ball) -> list[tuple[acb, int]]:
-    """Return balls that hold one eigenvalue each, or nothing where those of some meet."""
-    if not isinstance(matrix, ct.Ball):
-        return []
-    discs = eigenvalue_discs(matrix)
-    spread = arb(0, discs.radius)
-    balls = [acb(arb(c.real) + spread, arb(c.imag) + spread) for c in discs.centres.tolist()]
-    apart = all(not x.overlaps(y) for i, x in enumerate(balls) for y in balls[:i])
-    return [(ball, 1) for ball in balls] if apart and all(ball.is_finite() for ball in balls) else []
 
 
 def moves_freely(node: Node, target: Node) -> bool:

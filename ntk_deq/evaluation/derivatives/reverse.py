@@ -31,18 +31,20 @@ from ntk_deq.evaluation.derivatives import (
     MINIMUM,
     Cotangent,
     Node,
+    NoRuleError,
     Rule,
     plus,
     reachable,
+    signs_of,
     times_entries,
 )
-from ntk_deq.evaluation.derivatives.kinks import EXTREMES, signs_of
 from ntk_deq.evaluation.derivatives.tape import Tape
 from ntk_deq.evaluation.environment import Environment, Notes, OutsideClaimError
 from ntk_deq.evaluation.equilibria import tensor_names
 from ntk_deq.evaluation.existence import contraction_factor
 from ntk_deq.evaluation.floats import SOLVER, UndifferentiableError, tensor_map
-from ntk_deq.evaluation.functions.slopes import IN_FLOATS, NoRuleError, rule_of
+from ntk_deq.evaluation.functions.spectra import EXTREMES
+from ntk_deq.evaluation.functions.twins import IN_FLOATS, rule_of
 from ntk_deq.evaluation.quantity import Matrix
 from ntk_deq.language.functions import entrywise_of, kink_of
 from ntk_deq.language.record import Kink

@@ -30,7 +30,7 @@ from ntk_deq.evaluation.environment import Environment, Least, ModelFormulas
 from ntk_deq.evaluation.equilibria import iterate_ball
 from ntk_deq.evaluation.floats import UndifferentiableError
 from ntk_deq.evaluation.functions import whole
-from ntk_deq.evaluation.functions.balls import call
+from ntk_deq.evaluation.functions.twins import call
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.functions import FUNCTIONS, kink_of
 from ntk_deq.language.indices import step_of

@@ -1,8 +1,11 @@
-"""What computes the functions of the language, each for a kind of number.
+"""What computes the functions of the language: the twins of their records.
 
-Those of one number are twins of their records (`entrywise`). Of those of matrices some are, too: here what a twin has,
-and the twins of entries, blocks and matrices put together from blocks; `matrices` has more. The others are in `balls`,
-`floats` and `exact`, which take the twins in. How cotangents pass them all is in `slopes`.
+entrywise.py    those of one number
+matrices.py     those from matrices to a matrix
+functionals.py  those from a matrix to a number: sums, extremes, norms; spectra.py: eigenvalues, and what needs symmetry
+twins.py        all of them by name, in balls, in floats, in exact numbers, and as rules for cotangents
+
+Here: what a twin of a function of matrices has, and the twins of entries, blocks and matrices of blocks.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from ntk_deq.certified.precise import as_ball
 from ntk_deq.certified.precise.matrix import from_rows
 from ntk_deq.certified.structured import require_room
 from ntk_deq.evaluation import arithmetic as ar
-from ntk_deq.evaluation.derivatives import Cotangent, rearranged
+from ntk_deq.evaluation.derivatives import Cotangent, Node, Rule, rearranged
 from ntk_deq.evaluation.environment import Environment, Notes
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar
 from ntk_deq.language.tree import Sign
@@ -72,39 +75,42 @@ def kron(a: Tensor, b: Tensor) -> Tensor:
 Value = Scalar | Matrix | Outcome
 Handler = Callable[[Sequence[Value], Environment], Value]
 ExactValue = Number | ExactMatrix
+Exactly = Callable[[Sequence[ExactValue]], ExactValue]
 
 
-class Passed(Protocol):
-    """A node of a tape, as a rule for cotangents sees it: `ntk_deq.evaluation.derivatives.Node`."""
-
-    @property
-    def operation(self) -> str:
-        """The function."""
-
-    @property
-    def args(self) -> Sequence[Passed]:
-        """The nodes of the arguments."""
-
-    @property
-    def value(self) -> Value:
-        """The value as a ball."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns; 1 x 1 for a number."""
-
-    @property
-    def is_scalar(self) -> bool:
-        """Whether it is a number, not a matrix."""
-
-    def matrix(self) -> Matrix:
-        """Return its value, which must be a matrix."""
-
-    def dense(self) -> ct.Ball:
-        """Return its value as a dense ball, a number as 1 x 1."""
+def exact_number(value: ExactValue) -> Number:
+    """Read an exact number, or a 1 x 1 matrix as one."""
+    if isinstance(value, ExactMatrix):
+        if value.shape != (1, 1):
+            raise TypeError(f"a scalar was expected, not a matrix of shape {value.shape}")
+        return value.entries[0]
+    return value
 
 
-Pull = Callable[[Passed, Cotangent, int, Notes], Cotangent]
+def as_exact_matrix(value: ExactValue) -> ExactMatrix:
+    """Read an exact number as a 1 x 1 matrix."""
+    return value if isinstance(value, ExactMatrix) else ExactMatrix(1, 1, [value])
+
+
+def of_exact_matrix(function: Callable[[ExactMatrix], ExactValue]) -> Exactly:
+    """Return the rule of a function of one exact matrix."""
+    return lambda args: function(as_exact_matrix(args[0]))
+
+
+def exact_room(rows: int, columns: int) -> tuple[int, int]:
+    """Return a shape of exact entries that are not too many.
+
+    Raises:
+        UndecidedError: They are.
+    """
+    if rows * columns > MOST_ENTRIES:
+        raise UndecidedError(f"a matrix of more than {MOST_ENTRIES} entries")
+    return rows, columns
+
+
+def unit_like(a: Matrix, order: int) -> Matrix:
+    """Return the identity matrix with the element type and device of a matrix."""
+    return Matrix(ct.identity(order, dtype=a.ball.dtype, device=a.ball.device), float(order) ** 0.5, gram=True)
 
 
 class Sized(Protocol):
@@ -165,10 +171,22 @@ class MatrixTwin:
 
     ball: Handler
     tensor: Callable[..., Tensor]
-    exact: Callable[[Sequence[ExactValue]], ExactValue] | None = None
-    pull: Pull | None = None
+    exact: Exactly | None = None
+    pull: Rule | None = None
     in_floats: bool = False
     magnitude: Magnitude | None = None
+
+
+def exact_whole(value: ExactValue) -> int:
+    """Read an exact size or index.
+
+    Raises:
+        UndecidedError: It is irrational.
+    """
+    number = exact_number(value)
+    if not isinstance(number, fmpq):
+        raise UndecidedError("an irrational size")
+    return int(number.p)
 
 
 def whole(value: Value) -> int:
@@ -226,25 +244,19 @@ def _piece(name: str) -> MatrixTwin:
     def exact(args: Sequence[ExactValue]) -> ExactValue:
         matrix = args[0]
         assert isinstance(matrix, ExactMatrix)
-        at = [_index(arg) for arg in args[1:]]
+        at = [exact_whole(arg) for arg in args[1:]]
         top, bottom, left, right = place = ends(at, *matrix.shape)
         if not _exists(place, *matrix.shape):
             raise UndefinedError(_missing(place, *matrix.shape))
         piece = ExactMatrix.built(bottom - top, right - left, lambda i, j: matrix[top + i, left + j])
         return piece.entries[0] if is_entry else piece
 
-    def pull(node: Passed, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    def pull(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
         shape = node.args[0].shape
         inside = ends([whole(arg.value) for arg in node.args[1:]], *shape)
         return rearranged(cot, lambda c: _put_back(c, inside, shape))
 
     return MatrixTwin(ball=ball, tensor=tensor, exact=exact, pull=pull, magnitude=of_argument)
-
-
-def _index(value: ExactValue) -> int:
-    if not isinstance(value, fmpq):
-        raise UndecidedError("an irrational index")
-    return int(value.p)
 
 
 def _put_back(rows: Tensor, place: Place, shape: tuple[int, int]) -> Tensor:
@@ -349,18 +361,16 @@ def _together(
         return tensors([block.expand(*batch, *block.shape[-2:]) for block in blocks])
 
     def exact(args: Sequence[ExactValue]) -> ExactValue:
-        blocks = [arg if isinstance(arg, ExactMatrix) else ExactMatrix(1, 1, [arg]) for arg in args]
+        blocks = [as_exact_matrix(arg) for arg in args]
         places = places_of([block.shape for block in blocks])
-        rows, cols = _size(places)
-        if rows * cols > MOST_ENTRIES:
-            raise UndecidedError(f"a matrix of more than {MOST_ENTRIES} entries")
+        rows, cols = exact_room(*_size(places))
         entries: list[Number] = [fmpq(0)] * (rows * cols)
         for block, (top, bottom, left, right) in zip(blocks, places, strict=True):
             for i in range(top, bottom):
                 entries[i * cols + left : i * cols + right] = [block[i - top, j] for j in range(right - left)]
         return ExactMatrix(rows, cols, entries)
 
-    def pull(node: Passed, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    def pull(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
         inside, shape = places_of([arg.shape for arg in node.args])[place], node.shape
         return rearranged(cot, lambda c: _taken(c, inside, shape))
 

@@ -1,85 +1,184 @@
-"""The twins of Kronecker sums, Khatri-Rao products, roots, pseudoinverses, ranks, orders of symmetric matrices."""
+"""The twins of functions from matrices to a matrix."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
 from flint import arb, fmpq
 from torch import Tensor
 
 from ntk_deq import certified as ct
-from ntk_deq.certified import algebraic as al
 from ntk_deq.certified import algebraic_matrix as am
 from ntk_deq.certified import scalar as sc
-from ntk_deq.certified.algebraic import Number, UndecidedError, UndefinedError, sign
+from ntk_deq.certified.algebraic import UndecidedError
 from ntk_deq.certified.algebraic_matrix import ExactMatrix
 from ntk_deq.certified.inversion import rational_pinv
-from ntk_deq.certified.norms import nonnegative
+from ntk_deq.certified.precise import PreciseMatrix, as_ball
+from ntk_deq.certified.precise.matrix import from_rows
+from ntk_deq.certified.rounding import add_up
 from ntk_deq.certified.structured import densified, require_room
-from ntk_deq.errors import LimitError
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.derivatives import (
     Cotangent,
+    Node,
     inner,
     minus,
-    outer,
     plus,
     rearranged,
     times_entries,
     times_left,
     times_right,
     transposed,
+    transposed_value,
 )
 from ntk_deq.evaluation.environment import Environment, Notes
 from ntk_deq.evaluation.functions import (
-    PIECE_TWINS,
     ExactValue,
     MatrixTwin,
-    Passed,
     Sized,
     Value,
+    as_exact_matrix,
+    exact_room,
+    exact_whole,
     kron,
     of_argument,
+    of_exact_matrix,
     of_inverse,
     of_product,
-    singular_values,
+    unit_like,
+    vec,
     where_finite,
+    whole,
 )
-from ntk_deq.evaluation.quantity import Matrix, Scalar
+from ntk_deq.evaluation.functions.entrywise import entries_of, near_balls
+from ntk_deq.evaluation.quantity import Matrix
 
-_SYLVESTER = 24
-"""Up to this order the linear equation for the derivative of a root is written out, of 576 numbers."""
-
-_ASYMMETRY = 1e-6  # relative; what floats tell from a symmetric matrix, for the search alone
-_NEGATIVE = 1e-9  # likewise for eigenvalues that should not be negative
+# --- of given sizes -------------------------------------------------------------------------------------------------
 
 
-def _exact_matrix(value: ExactValue) -> ExactMatrix:
-    return value if isinstance(value, ExactMatrix) else ExactMatrix(1, 1, [value])
+def _eye(args: Sequence[Value], env: Environment) -> Value:
+    n = whole(args[0])
+    one = ct.identity(n, dtype=env.like.dtype, device=env.like.device)
+    return Matrix(env.constant(one), float(n) ** 0.5)
 
 
-def _like(a: Matrix, tensor: Tensor) -> Matrix:
-    """Return an exact matrix with the element type and device of another."""
-    return Matrix(ct.ball(tensor.to(dtype=a.ball.dtype, device=a.ball.device)), float(tensor.norm()))
+def _exact_eye(args: Sequence[ExactValue]) -> ExactValue:
+    return ExactMatrix.identity(exact_room(*[exact_whole(args[0])] * 2)[0])
 
 
-# --- after Kronecker ------------------------------------------------------------------------------------------------
+def _filled(number: int) -> MatrixTwin:
+    def ball(args: Sequence[Value], env: Environment) -> Value:
+        rows, cols = whole(args[0]), whole(args[1]) if len(args) > 1 else 1
+        require_room(rows, cols, "A constant matrix")
+        filled = ct.ball(env.like.new_full((rows, cols), float(number)))
+        return Matrix(env.constant(filled), abs(number) * float(rows * cols) ** 0.5)
+
+    def tensor(like: Tensor, n: Tensor, m: Tensor | None = None) -> Tensor:
+        return like.new_full((int(n), 1 if m is None else int(m)), float(number))
+
+    def exact(args: Sequence[ExactValue]) -> ExactValue:
+        rows, columns = exact_whole(args[0]), exact_whole(args[1]) if len(args) > 1 else 1
+        return ExactMatrix.built(*exact_room(rows, columns), lambda i, j: fmpq(number))
+
+    return MatrixTwin(ball=ball, tensor=tensor, exact=exact)
+
+
+def _commutation(args: Sequence[Value], env: Environment) -> Value:
+    n, m = whole(args[0]), whole(args[-1])
+    require_room(n * m, n * m, "A commutation matrix")
+    permutation = ct.commutation(n, m, dtype=env.like.dtype, device=env.like.device)
+    return Matrix(env.constant(permutation), float(n * m) ** 0.5)
+
+
+def _commutation_tensor(like: Tensor, n: Tensor, m: Tensor | None = None) -> Tensor:
+    rows, cols = int(n), int(n if m is None else m)
+    index = torch.arange(rows * cols, device=like.device).reshape(cols, rows).mT.reshape(-1)
+    return torch.eye(rows * cols, dtype=like.dtype, device=like.device)[index]
+
+
+def _exact_commutation(args: Sequence[ExactValue]) -> ExactValue:
+    n, m = exact_whole(args[0]), exact_whole(args[-1])
+    # K vec(A) = vec(A') for A of shape n x m: entry i + n j of vec(A) goes to place j + m i.
+    shape = exact_room(n * m, n * m)
+    return ExactMatrix.built(*shape, lambda row, col: fmpq(int(row == col // n + m * (col % n))))
+
+
+# --- rearranged -----------------------------------------------------------------------------------------------------
+
+
+def _moved(operation: Callable[[ct.Ball], ct.Ball]) -> Callable[[Sequence[Value], Environment], Value]:
+    """A matrix with its entries in other places, among zeros perhaps: its magnitude stays."""
+
+    def handler(args: Sequence[Value], env: Environment) -> Value:
+        matrix = ar.to_matrix(args[0])
+        return Matrix(operation(matrix.ball), matrix.scale)
+
+    return handler
+
+
+def _exact_vec(matrix: ExactMatrix) -> ExactMatrix:
+    return ExactMatrix(len(matrix.entries), 1, matrix.transposed.entries)
+
+
+def _vec_pull(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    rows, cols = node.args[0].shape
+    return rearranged(cot, lambda c: c.reshape(-1, cols, rows).mT.reshape(cot.count, -1))
+
+
+def _diag_tensor(like: Tensor, a: Tensor) -> Tensor:
+    return torch.diag_embed(a[..., 0]) if a.shape[-1] == 1 else a.diagonal(dim1=-2, dim2=-1).unsqueeze(-1)
+
+
+def _exact_diag(matrix: ExactMatrix) -> ExactMatrix:
+    rows, columns = matrix.shape
+    if columns == 1:
+        return ExactMatrix.built(rows, rows, lambda i, j: matrix[i, 0] if i == j else fmpq(0))
+    return ExactMatrix(rows, 1, [matrix[i, i] for i in range(rows)])
+
+
+def _diag_pull(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    rows, cols = node.args[0].shape
+    if cols == 1:
+        return rearranged(cot, lambda c: c.reshape(-1, rows, rows).diagonal(dim1=1, dim2=2).contiguous())
+    return rearranged(cot, lambda c: torch.diag_embed(c).reshape(cot.count, -1))
+
+
+# --- products -------------------------------------------------------------------------------------------------------
+
+
+def _hadamard(args: Sequence[Value], env: Environment) -> Value:
+    a, b = (ar.to_matrix(arg) for arg in args)
+    # The product of entries is a submatrix of the Kronecker product, in the same rows and columns for a square one.
+    return Matrix(ct.hadamard(a.ball, b.ball), a.scale * b.scale, a.most * b.most, a.gram and b.gram)
+
+
+def _exact_hadamard(args: Sequence[ExactValue]) -> ExactValue:
+    return as_exact_matrix(args[0]).combined(as_exact_matrix(args[1]), lambda a, b: a * b)
+
+
+def _hadamard_pull(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    return times_entries(cot, node.args[1 - place].matrix())
+
+
+def _kron_pull(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    """Pass Y = A (x) B: block (i, j) of C gives <block, B> to A[i, j] and A[i, j] block to B."""
+    (p, q), (r, s) = (arg.shape for arg in node.args)
+    order = (0, 1, 3, 2, 4) if place == 0 else (0, 2, 4, 1, 3)
+    factor = node.args[1 - place]
+    size = factor.shape[0] * factor.shape[1]
+    rows = rearranged(cot, lambda c: c.reshape(cot.count, p, r, q, s).permute(order).reshape(-1, size))
+    share = inner(rows, factor.matrix())
+    return rearranged(share, lambda c: c.reshape(cot.count, -1))
 
 
 def _kron(a: Matrix, b: Matrix) -> Matrix:
     return Matrix(ct.kron(a.ball, b.ball), a.scale * b.scale, a.most * b.most, a.gram and b.gram)
 
 
-def _unit(a: Matrix) -> Matrix:
-    order = a.ball.shape[0]
-    return Matrix(ct.identity(order, dtype=a.ball.dtype, device=a.ball.device), float(order) ** 0.5, gram=True)
-
-
 def _kronsum(args: Sequence[Value], env: Environment) -> Value:
     a, b = (ar.to_matrix(arg) for arg in args)
-    return ar.add(_kron(a, _unit(b)), _kron(_unit(a), b), env.notes)
+    return ar.add(_kron(a, unit_like(b, b.ball.shape[0])), _kron(unit_like(a, a.ball.shape[0]), b), env.notes)
 
 
 def _kronsum_tensor(like: Tensor, a: Tensor, b: Tensor) -> Tensor:
@@ -90,12 +189,12 @@ def _kronsum_tensor(like: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _kronsum_exact(args: Sequence[ExactValue]) -> ExactValue:
-    a, b = map(_exact_matrix, args)
+    a, b = map(as_exact_matrix, args)
     left = am.kronecker(a, ExactMatrix.identity(b.shape[0]))
     return left.combined(am.kronecker(ExactMatrix.identity(a.shape[0]), b), lambda x, y: x + y)
 
 
-def _kronsum_pull(node: Passed, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+def _kronsum_pull(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
     """Pass Y = A (x) I + I (x) B: the traces of the blocks of C to A, the sum of the diagonal blocks to B."""
     n, m = (arg.shape[0] for arg in node.args)
     order, size = ((0, 1, 3, 2, 4), m) if place == 0 else ((0, 2, 4, 1, 3), n)
@@ -108,6 +207,11 @@ def _kronsum_pull(node: Passed, cot: Cotangent, place: int, notes: Notes) -> Cot
 def _kronsum_magnitude(call: Sized) -> Tensor:
     n, m = (call.value(place).shape[-1] for place in (0, 1))
     return call.of(0) * float(m) ** 0.5 + call.of(1) * float(n) ** 0.5
+
+
+def _like(a: Matrix, tensor: Tensor) -> Matrix:
+    """Return an exact matrix with the element type and device of another."""
+    return Matrix(ct.ball(tensor.to(dtype=a.ball.dtype, device=a.ball.device)), float(tensor.norm()))
 
 
 def _spread_out(a: Matrix, b: Matrix) -> tuple[Matrix, Matrix]:
@@ -131,14 +235,12 @@ def _khatri_rao_tensor(like: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _khatri_rao_exact(args: Sequence[ExactValue]) -> ExactValue:
-    a, b = map(_exact_matrix, args)
+    a, b = map(as_exact_matrix, args)
     (p, n), q = a.shape, b.shape[0]
-    if p * q * n > am.MOST_ENTRIES:
-        raise UndecidedError(f"a matrix of more than {am.MOST_ENTRIES} entries")
-    return ExactMatrix.built(p * q, n, lambda i, j: a[i // q, j] * b[i % q, j])
+    return ExactMatrix.built(*exact_room(p * q, n), lambda i, j: a[i // q, j] * b[i % q, j])
 
 
-def _khatri_rao_pull(node: Passed, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+def _khatri_rao_pull(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
     """Pass Y[(i, k), j] = A[i, j] B[k, j]: the sums over k of C .* B, and those over i of C .* A."""
     (p, n), q = node.args[0].shape, node.args[1].shape[0]
     met = times_entries(cot, _spread_out(node.args[0].matrix(), node.args[1].matrix())[1 - place])
@@ -148,62 +250,21 @@ def _khatri_rao_pull(node: Passed, cot: Cotangent, place: int, notes: Notes) -> 
     return rearranged(inner(rows, ones), lambda c: c.reshape(cot.count, -1))
 
 
-# --- ranks and singular values --------------------------------------------------------------------------------------
+# --- inverses ---------------------------------------------------------------------------------------------------------
 
 
-def _nuclear(args: Sequence[Value], env: Environment) -> Value:
-    matrix = ar.to_matrix(args[0])
-    scale = matrix.scale * float(min(matrix.ball.shape)) ** 0.5
-    if matrix.gram:  # the eigenvalues are the singular values
-        return Scalar(nonnegative(ct.trace(matrix.ball), 0.0), scale)
-    return Scalar(sum(ct.singular_values(matrix.ball), arb(0)), scale)
+def _inverse_tensor(like: Tensor, a: Tensor) -> Tensor:
+    inverse, info = torch.linalg.inv_ex(a)
+    singular = info != 0
+    if not bool(singular.any()):
+        return inverse
+    return torch.where(singular[..., None, None], torch.nan, inverse)
 
 
-def _nuclear_exact(args: Sequence[ExactValue]) -> ExactValue:
-    matrix = _exact_matrix(args[0])
-    rows, cols = matrix.shape
-    gram = matrix @ matrix.transposed if rows <= cols else matrix.transposed @ matrix
-    if min(rows, cols) <= 2:  # (s1 + s2)^2 = s1^2 + s2^2 + 2 s1 s2
-        both = al.root(am.determinant(gram), 2) * fmpq(2) if min(rows, cols) == 2 else fmpq(0)
-        return al.root(am.trace(gram) + both, 2)
-    squares = am.real_eigenvalues(gram)
-    if len(squares) < min(rows, cols):
-        raise UndecidedError("a sum of singular values some of which are equal")
-    return am.total([al.root(square, 2) for square in squares])
-
-
-def _nuclear_pull(node: Passed, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
-    """Pass y = nuclear(A) of full column rank: c A (A'A)^(-1/2); of full row rank the same of A'."""
-    matrix = node.args[0].matrix()
-    wide = matrix.ball.shape[0] < matrix.ball.shape[1]
-    tall = ar.to_matrix(ar.transpose(matrix)) if wide else matrix
-    gram = ct.matmul(ct.transpose(tall.ball), tall.ball)
-    back = ct.inverse(ct.sqrtm(gram))
-    if not back.is_finite:
-        notes.kink("a sum of singular values one of which may be zero", certain=False)
-    factor = ct.matmul(tall.ball, back)
-    direction = ct.transpose(factor) if wide else factor
-    return outer(cot, Matrix(direction, float(min(matrix.ball.shape)) ** 0.5))
-
-
-def _rank(args: Sequence[Value], env: Environment) -> Value:
-    """The rank: at least as many as there are singular values above zero, at most as many as may be."""
-    matrix = ar.to_matrix(args[0])
-    values = ct.singular_values(matrix.ball)
-    low = sum(bool(value > 0) for value in values)
-    high = max(low, min(matrix.most, sum(not bool(value == 0) for value in values)))
-    return Scalar(sc.from_bounds(float(low), float(high)), float(high))
-
-
-def _rank_tensor(like: Tensor, a: Tensor) -> Tensor:
-    return where_finite(a.detach(), lambda finite: torch.linalg.matrix_rank(finite).to(finite))
-
-
-def _rank_exact(args: Sequence[ExactValue]) -> ExactValue:
-    rational = _exact_matrix(args[0]).rational
-    if rational is None:
-        raise UndecidedError("a rank of a matrix of irrational numbers")
-    return fmpq(rational.rank())
+def _inverse_pull(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    """Pass Y = inv(A): -Y' C Y'."""
+    turned = transposed_value(node)
+    return minus(times_right(times_left(turned, cot, node.shape), node.shape, turned))
 
 
 def _pinv(args: Sequence[Value], env: Environment) -> Value:
@@ -216,14 +277,14 @@ def _pinv(args: Sequence[Value], env: Environment) -> Value:
 
 
 def _pinv_exact(args: Sequence[ExactValue]) -> ExactValue:
-    rational = _exact_matrix(args[0]).rational
+    rational = as_exact_matrix(args[0]).rational
     if rational is None:
         raise UndecidedError("a pseudoinverse of a matrix of irrational numbers")
     found = rational_pinv(rational)
     return ExactMatrix(found.nrows(), found.ncols(), found.entries())
 
 
-def _pinv_pull(node: Passed, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+def _pinv_pull(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
     """Pass P = pinv(A): -P' C P' + (I - A P) C' P P' + P'P C' (I - P A), near which the rank must stay what it is.
 
     References:
@@ -236,170 +297,104 @@ def _pinv_pull(node: Passed, cot: Cotangent, place: int, notes: Notes) -> Cotang
     turned = transposed(cot, (cols, rows))
     share = minus(times_right(times_left(back, cot, (cols, rows)), (rows, rows), back))
     if rows > cols:
-        beyond = ar.subtract(_unit_of(rows, a), ar.multiply(a, p, notes), notes)
+        beyond = ar.subtract(unit_like(a, rows), ar.multiply(a, p, notes), notes)
         inside = ar.to_matrix(ar.multiply(p, back, notes))
         part = times_right(times_left(ar.to_matrix(beyond), turned, (rows, cols)), (rows, cols), inside)
         share = plus(share, part)
     if rows < cols:
-        beyond = ar.subtract(_unit_of(cols, a), ar.multiply(p, a, notes), notes)
+        beyond = ar.subtract(unit_like(a, cols), ar.multiply(p, a, notes), notes)
         inside = ar.to_matrix(ar.multiply(back, p, notes))
         part = times_right(times_left(inside, turned, (rows, cols)), (rows, cols), ar.to_matrix(beyond))
         share = plus(share, part)
     return share
 
 
-def _unit_of(order: int, a: Matrix) -> Matrix:
-    return Matrix(ct.identity(order, dtype=a.ball.dtype, device=a.ball.device), float(order) ** 0.5)
+# --- softmax --------------------------------------------------------------------------------------------------------
 
 
-# --- symmetric matrices ---------------------------------------------------------------------------------------------
-
-
-def _is_symmetric(matrix: Matrix, notes: Notes, what: str) -> bool:
-    """Return whether a matrix is symmetric for certain; note it where it is not.
+def softmax_ball(a: ct.Ball) -> ct.Ball:
+    """Return the ball of the softmax of every column.
 
     Raises:
-        OutsideClaimError: It is not symmetric, for certain.
+        LimitError: It has too many entries.
+
+    Example:
+        >>> found = softmax_ball(ct.Ball(torch.zeros(2, 1, dtype=torch.float64), 1e-3))
+        >>> found.centre.tolist(), 4.9e-4 < found.radius < 5.1e-4
+        ([[0.5], [0.5]], True)
     """
-    if matrix.symmetric or matrix.gram or matrix.ball.shape == (1, 1):
-        return True
-    found = ct.compare_entries("==", matrix.ball, ct.transpose(matrix.ball))
-    if found.all_true:
-        return True
-    doubt = "is not symmetric" if found.some_false else "is not seen to be symmetric"
-    notes.undefined(f"{what} of a matrix that {doubt}", certain=found.some_false)
-    return False
+    rows, cols = a.shape
+    if isinstance(a, PreciseMatrix):
+        return as_ball(from_rows(rows, cols, _columns(list(a.flat), cols), a.reason))
+    dense: ct.Ball = densified(a)
+    if not dense.is_finite:
+        return dense
+    found = near_balls(_columns([arb(entry) for entry in entries_of(dense)], cols), dense)
+    return ct.Ball(found.centre, add_up(found.radius, dense.radius / 2), found.reason)
 
 
-def _lambda_sym(args: Sequence[Value], env: Environment) -> Value:
-    matrix = ar.to_matrix(args[0])
-    if not _is_symmetric(matrix, env.notes, "the order"):
-        return Scalar(sc.nan(), float("inf"))
-    if matrix.gram and matrix.is_deficient:
-        return Scalar(arb(0), matrix.scale)
-    least = ct.eigenvalues_symmetric(matrix.ball)[0]
-    return Scalar(nonnegative(least, 0.0) if matrix.gram and least.upper() >= 0 else least, matrix.scale)
+def _columns(entries: list[arb], cols: int) -> list[arb]:
+    """Return the softmax of every column of a matrix that is given row after row."""
+    found: list[arb] = [arb(0)] * len(entries)
+    for col in range(cols):
+        column = entries[col::cols]
+        top = max((entry.mid() for entry in column), key=float)
+        powers = [(entry - top).exp() for entry in column]
+        total = sum(powers, arb(0))
+        found[col::cols] = [power / total for power in powers]
+    return found
 
 
-def _unsymmetric(a: Tensor) -> Tensor:
-    apart = torch.linalg.vector_norm((a - a.mT).detach(), dim=(-2, -1))
-    return apart > _ASYMMETRY * torch.linalg.vector_norm(a.detach(), dim=(-2, -1))
+def softmax_matrix(matrix: Matrix) -> Matrix:
+    """Return the softmax of every column, with its magnitude."""
+    found = softmax_ball(matrix.ball)
+    return Matrix(found, ar.magnitude(ct.frobenius(found)))
 
 
-def _lambda_sym_tensor(like: Tensor, a: Tensor) -> Tensor:
-    least = where_finite((a + a.mT) * 0.5, torch.linalg.eigvalsh)[..., 0]
-    return torch.where(_unsymmetric(a), torch.nan, least)
-
-
-def _exactly_symmetric(matrix: ExactMatrix, what: str) -> None:
-    turned = matrix.transposed
-    if any(sign(a - b) for a, b in zip(matrix.entries, turned.entries, strict=True)):
-        raise UndefinedError(f"{what} of a matrix that is not symmetric")
-
-
-def _lambda_sym_exact(args: Sequence[ExactValue]) -> ExactValue:
-    matrix = _exact_matrix(args[0])
-    _exactly_symmetric(matrix, "the order")
-    return am.real_parts(matrix)[0]
-
-
-def _lambda_sym_pull(node: Passed, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
-    """Pass y = lambda_sym(S): c v v', v the eigenvector; of t I - S with a large t it is the first singular vector."""
-    ball = node.args[0].dense()
-    order, reach = ball.shape[0], sc.exact(2 * sc.upper(ct.frobenius(ball)) + 1.0)
-    above = ct.scale(reach, ct.identity(order, dtype=ball.dtype, device=ball.device))
-    direction = ct.singular_direction(ct.subtract(densified(above), ball), 0)
-    if direction is None:
-        notes.kink(f"a {node.operation} whose eigenvalue may not be simple", certain=False)
-    return outer(cot, Matrix(direction, 1.0))
-
-
-def _sqrtm(args: Sequence[Value], env: Environment) -> Value:
-    matrix = ar.to_matrix(args[0])
-    ball: ct.Ball = densified(matrix.ball)
-    known = _is_symmetric(matrix, env.notes, "a square root")
-    if known and not matrix.gram and not ct.lambda_min_at_least(ball, 0.0):
-        negative = ct.lambda_min_below(ball, 0.0) is True
-        doubt = "has a negative eigenvalue" if negative else "may have a negative eigenvalue"
-        env.notes.undefined(f"a square root of a matrix that {doubt}", certain=negative)
-        known = False
-    root = ct.sqrtm(ball)
-    if not known:
-        root = ct.scale(sc.nan(), root)
-    size = sc.upper(ct.frobenius(root)) if root.is_finite else float("inf")
-    return Matrix(root, size, gram=True)
-
-
-class _Root(torch.autograd.Function):
-    """The root of a symmetric matrix; the derivative D of X = root(A) solves X D + D X = dA, in the eigenbasis."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        values, vectors = torch.linalg.eigh((a + a.mT) * 0.5)
-        roots = values.clamp(min=0.0).sqrt()
-        root = (vectors * roots[..., None, :]) @ vectors.mT
-        negative = values[..., 0] < -_NEGATIVE * values[..., -1].abs()
-        return torch.where(negative[..., None, None], torch.nan, root), roots, vectors
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor, Tensor]) -> None:
-        ctx.mark_non_differentiable(output[1], output[2])
-        ctx.save_for_backward(output[1], output[2])
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        roots, vectors = ctx.saved_tensors
-        turned = vectors.mT @ gradients[0] @ vectors
-        return vectors @ (turned / (roots[..., :, None] + roots[..., None, :])) @ vectors.mT
-
-
-def _sqrtm_tensor(like: Tensor, a: Tensor) -> Tensor:
-    root = where_finite(a, lambda finite: _Root.apply(finite)[0])
-    return torch.where(_unsymmetric(a)[..., None, None], torch.nan, root)
-
-
-def _sqrtm_exact(args: Sequence[ExactValue]) -> ExactValue:
-    """Of order two by Cayley and Hamilton: (A + s I)/t with s = sqrt(det A) and t = sqrt(trace A + 2 s)."""
-    matrix = _exact_matrix(args[0])
-    _exactly_symmetric(matrix, "a square root")
-    order = matrix.shape[0]
-    if order > 2:
-        raise UndecidedError("a square root of a matrix of an order beyond two")
-    if sign(am.real_parts(matrix)[0]) < 0:
-        raise UndefinedError("a square root of a matrix that has a negative eigenvalue")
-    if order == 1:
-        return matrix.mapped(lambda entry: al.root(entry, 2))
-    middle: Number = al.root(am.determinant(matrix), 2)
-    trace = al.root(am.trace(matrix) + fmpq(2) * middle, 2)
-    if sign(trace) == 0:
-        return matrix
-    over = al.inverse(trace)
-    moved = matrix.combined(ExactMatrix.identity(2), lambda a, one: a + middle * one)
-    return moved.mapped(lambda entry: entry * over)
-
-
-def _sqrtm_pull(node: Passed, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
-    """Pass X = root(A): the solution G of X G + G X = C."""
-    root = ar.to_matrix(node.value)
-    order = root.ball.shape[0]
-    if order > _SYLVESTER:
-        raise LimitError(f"the derivative of a square root is certified up to order {_SYLVESTER}")
-    system = ct.add(ct.kron(root.ball, _unit(root).ball), ct.kron(_unit(root).ball, root.ball))
-    back = ct.inverse(densified(system))
-    if not back.is_finite:
-        notes.kink("a square root of a matrix that may be singular", certain=False)
-    return Cotangent(ct.matmul(cot.ball, back), cot.scale * sc.upper(ct.frobenius(back)))
+def _softmax_pull(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    """Pass P = softmax(A): P .* C - P .* (1 1' (P .* C))."""
+    value = node.matrix()
+    rows, cols = value.ball.shape
+    ones = Matrix(ct.Ball(torch.ones(rows, rows, dtype=cot.ball.dtype, device=cot.ball.device)), float(rows))
+    weighed = times_entries(cot, value)
+    return plus(weighed, minus(times_entries(times_left(ones, weighed, (rows, cols)), value)))
 
 
 MATRIX_TWINS: dict[str, MatrixTwin] = {
-    **PIECE_TWINS,
-    "khatri_rao": MatrixTwin(
-        ball=_khatri_rao,
-        tensor=_khatri_rao_tensor,
-        exact=_khatri_rao_exact,
-        pull=_khatri_rao_pull,
+    "I": MatrixTwin(
+        ball=_eye,
+        tensor=lambda like, n: torch.eye(int(n), dtype=like.dtype, device=like.device),
+        exact=_exact_eye,
+    ),
+    "zeros": _filled(0),
+    "ones": _filled(1),
+    "commutation": MatrixTwin(ball=_commutation, tensor=_commutation_tensor, exact=_exact_commutation),
+    "vec": MatrixTwin(
+        ball=_moved(ct.vec),
+        tensor=lambda like, a: vec(a),
+        exact=of_exact_matrix(_exact_vec),
+        pull=_vec_pull,
+        magnitude=of_argument,
+    ),
+    "diag": MatrixTwin(
+        ball=_moved(ct.diag),
+        tensor=_diag_tensor,
+        exact=of_exact_matrix(_exact_diag),
+        pull=_diag_pull,
+        magnitude=of_argument,
+    ),
+    "hadamard": MatrixTwin(
+        ball=_hadamard,
+        tensor=lambda like, a, b: a * b,
+        exact=_exact_hadamard,
+        pull=_hadamard_pull,
+        magnitude=of_product,
+    ),
+    "kron": MatrixTwin(
+        ball=lambda args, env: _kron(*map(ar.to_matrix, args)),
+        tensor=lambda like, a, b: kron(a, b),
+        exact=lambda args: am.kronecker(*map(as_exact_matrix, args)),
+        pull=_kron_pull,
         magnitude=of_product,
     ),
     "kronsum": MatrixTwin(
@@ -409,20 +404,19 @@ MATRIX_TWINS: dict[str, MatrixTwin] = {
         pull=_kronsum_pull,
         magnitude=_kronsum_magnitude,
     ),
-    "lambda_sym": MatrixTwin(
-        ball=_lambda_sym,
-        tensor=_lambda_sym_tensor,
-        exact=_lambda_sym_exact,
-        pull=_lambda_sym_pull,
-        in_floats=True,
-        magnitude=of_argument,
+    "khatri_rao": MatrixTwin(
+        ball=_khatri_rao,
+        tensor=_khatri_rao_tensor,
+        exact=_khatri_rao_exact,
+        pull=_khatri_rao_pull,
+        magnitude=of_product,
     ),
-    "nuclear": MatrixTwin(
-        ball=_nuclear,
-        tensor=lambda like, a: singular_values(a).sum(-1),
-        exact=_nuclear_exact,
-        pull=_nuclear_pull,
-        magnitude=lambda call: call.of(0) * float(min(call.value(0).shape[-2:])) ** 0.5,
+    "inv": MatrixTwin(
+        ball=lambda args, env: ar.inverse(ar.to_matrix(args[0]), env.notes),
+        tensor=_inverse_tensor,
+        exact=of_exact_matrix(am.inverse_matrix),
+        pull=_inverse_pull,
+        magnitude=of_inverse,
     ),
     "pinv": MatrixTwin(
         ball=_pinv,
@@ -431,7 +425,10 @@ MATRIX_TWINS: dict[str, MatrixTwin] = {
         pull=_pinv_pull,
         magnitude=of_inverse,
     ),
-    "rank": MatrixTwin(ball=_rank, tensor=_rank_tensor, exact=_rank_exact),
-    "sqrtm": MatrixTwin(ball=_sqrtm, tensor=_sqrtm_tensor, exact=_sqrtm_exact, pull=_sqrtm_pull),
+    "softmax": MatrixTwin(
+        ball=lambda args, env: softmax_matrix(ar.to_matrix(args[0])),
+        tensor=lambda like, a: torch.softmax(a, dim=-2),
+        pull=_softmax_pull,
+    ),
 }
-"""The twins of functions of matrices by name; those of older functions are in the tables of their kind of number."""
+"""The twins by name."""

@@ -8,13 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 import torch
 from torch import Tensor
 
 from ntk_deq.evaluation.instance import Instance
-from ntk_deq.falsify.domains import MOST_ROUNDING, contains, rounding, within
+from ntk_deq.falsify.domains import MOST_ROUNDING, Ends, contains, ends, rounding, within
 from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Domain, DomainKind, Free, scalar_names
 
@@ -26,7 +25,7 @@ Map = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class EntryMap:
-    """A map from real coordinates to entries of a domain, and back.
+    """A map from real coordinates to values of a domain, and back.
 
     Attributes:
         decode: From coordinates to entries; every result lies in the domain, exactly.
@@ -49,45 +48,36 @@ def entry_map(domain: Domain, *, smooth: bool) -> EntryMap:
         smooth: Which of the two.
 
     Example:
+        >>> from fractions import Fraction
         >>> unit = entry_map(Domain(DomainKind.INTERVAL, Fraction(0), Fraction(1)), smooth=False)
         >>> unit.decode(torch.tensor([-1.0, 0.25, 3.0], dtype=torch.float64)).tolist()
         [0.0, 0.25, 1.0]
     """
     if domain.kind is DomainKind.INTEGER:
         return _integers(domain)
-    low, high = _ends(domain)
+    limits = ends(domain)
+    low, high = limits.low, limits.high
     if low is None and high is None:
         return EntryMap(_same, _same)
-    bounds = _float_bounds(domain, low, high)
+    least, most = _float_bounds(domain, limits)
     if not smooth:
-        return EntryMap(_projection(domain, low, high, bounds), _same)
-    if low is not None and high is not None:
-        shape = _between(domain, float(low), float(high - low))
-    elif low is not None:
-        shape = _above(domain, float(low))
+        return EntryMap(_projection(limits, least, most), _same)
+    if low is not None:
+        shape = _above(float(low), limits.low_open) if high is None else _between(limits, float(low), float(high - low))
     else:
-        shape = _mirrored(_above(_reflected(domain), -float(high or 0)))
-    return EntryMap(lambda x: shape.decode(x).clamp(*bounds), shape.encode)
+        inner = _above(-float(high or 0), limits.high_open)
+        shape = EntryMap(lambda x: -inner.decode(x), lambda v: inner.encode(-v))
+    return EntryMap(lambda x: shape.decode(x).clamp(least, most), shape.encode)
 
 
 def _same(x: Tensor) -> Tensor:
     return x
 
 
-def _ends(domain: Domain) -> tuple[Fraction | None, Fraction | None]:
-    if domain.kind in (DomainKind.NONNEGATIVE, DomainKind.POSITIVE):
-        return Fraction(0), None
-    return (domain.low, domain.high) if domain.kind is DomainKind.INTERVAL else (None, None)
-
-
-def _open(domain: Domain) -> tuple[bool, bool]:
-    return domain.low_open or domain.kind is DomainKind.POSITIVE, domain.high_open
-
-
-def _float_bounds(domain: Domain, low: Fraction | None, high: Fraction | None) -> tuple[float, float]:
+def _float_bounds(domain: Domain, limits: Ends) -> tuple[float, float]:
     """Return the smallest and the largest float of the domain."""
     bounds = []
-    for end, outward in ((low, -math.inf), (high, math.inf)):
+    for end, outward in ((limits.low, -math.inf), (limits.high, math.inf)):
         bound = outward if end is None else float(end)
         while end is not None and not within(domain, bound):
             bound = math.nextafter(bound, -outward)
@@ -95,15 +85,15 @@ def _float_bounds(domain: Domain, low: Fraction | None, high: Fraction | None) -
     return bounds[0], bounds[1]
 
 
-def _projection(domain: Domain, low: Fraction | None, high: Fraction | None, bounds: tuple[float, float]) -> Map:
+def _projection(limits: Ends, smallest: float, largest: float) -> Map:
+    low, high = limits.low, limits.high
     width = 1.0 if low is None or high is None else float(high - low)
-    low_open, high_open = _open(domain)
-    least = bounds[0] if low is None or not low_open else max(bounds[0], float(low) + _NEAR * width)
-    most = bounds[1] if high is None or not high_open else min(bounds[1], float(high) - _NEAR * width)
+    least = smallest if low is None or not limits.low_open else max(smallest, float(low) + _NEAR * width)
+    most = largest if high is None or not limits.high_open else min(largest, float(high) - _NEAR * width)
 
     def project(x: Tensor) -> Tensor:
         # A point inside stays where it is, however close it is to an end.
-        outside = (x < bounds[0]) | (x > bounds[1])
+        outside = (x < smallest) | (x > largest)
         return torch.where(outside, x.clamp(least, most), x)
 
     return project
@@ -115,41 +105,31 @@ def _integers(domain: Domain) -> EntryMap:
     return EntryMap(lambda x: x.round().clamp(low, high), _same)
 
 
-def _above(domain: Domain, low: float) -> EntryMap:
+def _above(low: float, is_open: bool) -> EntryMap:
     """Entries from `low` up."""
-    if _open(domain)[0]:
+    if is_open:
         return EntryMap(
             lambda x: low + x.clamp(-_FAR, _FAR).exp(), lambda v: (v - low).clamp_min(math.exp(-_FAR)).log()
         )
     return EntryMap(lambda x: low + x.abs(), lambda v: v - low)
 
 
-def _reflected(domain: Domain) -> Domain:
-    high = None if domain.high is None else -domain.high
-    return Domain(DomainKind.INTERVAL, high, None, domain.high_open, True)
-
-
-def _mirrored(inner: EntryMap) -> EntryMap:
-    return EntryMap(lambda x: -inner.decode(x), lambda v: inner.encode(-v))
-
-
-def _between(domain: Domain, low: float, width: float) -> EntryMap:
+def _between(limits: Ends, low: float, width: float) -> EntryMap:
     """Entries between two ends."""
-    low_open, high_open = _open(domain)
-    if low_open and high_open:
+    if limits.low_open and limits.high_open:
         return EntryMap(
             lambda x: low + width * torch.sigmoid(x.clamp(-_FAR, _FAR)),
             lambda v: torch.logit(((v - low) / width).clamp(math.exp(-_FAR), 1 - 2.0**-53)),
         )
     if width == 0:
         return EntryMap(lambda x: torch.full_like(x, low), torch.zeros_like)
-    if not low_open and not high_open:
-        return EntryMap(
-            lambda x: low + width * (1 + x.sin()) / 2, lambda v: (2 * ((v - low) / width).clamp(0, 1) - 1).asin()
-        )
-    if low_open:
+    if limits.low_open:
         return EntryMap(lambda x: low + width * _bell(x), lambda v: _bell_inverse((v - low) / width))
-    return EntryMap(lambda x: low + width * (1 - _bell(x)), lambda v: _bell_inverse(1 - (v - low) / width))
+    if limits.high_open:
+        return EntryMap(lambda x: low + width * (1 - _bell(x)), lambda v: _bell_inverse(1 - (v - low) / width))
+    return EntryMap(
+        lambda x: low + width * (1 + x.sin()) / 2, lambda v: (2 * ((v - low) / width).clamp(0, 1) - 1).asin()
+    )
 
 
 def _bell(x: Tensor) -> Tensor:
@@ -203,15 +183,9 @@ def chart(domain: Domain, shape: Shape, *, smooth: bool) -> Chart:
             return _triangle(shape[0], offset=1, sign=-1.0)
         case DomainKind.DIAGONAL:
             return Chart(shape[0], torch.diag_embed, torch.diagonal)
-        case DomainKind.PSD:
-            return Chart(math.prod(shape), lambda x: _gram(x.reshape(-1, *shape)), _factor)
-        case DomainKind.ORTHOGONAL:
-            return Chart(math.prod(shape), lambda x: _orthogonal(x.reshape(-1, *shape)), torch.flatten)
-        case DomainKind.UNIT_ROWS:
-            return Chart(math.prod(shape), lambda x: _unit(x.reshape(-1, *shape)), torch.flatten)
-    entries = entry_map(domain, smooth=smooth)
+    entries = _WHOLE.get(domain.kind) or entry_map(domain, smooth=smooth)
     return Chart(
-        math.prod(shape), lambda x: entries.decode(x).reshape(-1, *shape), lambda v: entries.encode(v.reshape(-1))
+        math.prod(shape), lambda x: entries.decode(x.reshape(-1, *shape)), lambda v: entries.encode(v).reshape(-1)
     )
 
 
@@ -240,9 +214,9 @@ def _factor(value: Tensor) -> Tensor:
     """Return an R with R'R close to the value: triangular where it is definite."""
     lower, info = torch.linalg.cholesky_ex(value)
     if int(info) == 0:
-        return lower.mT.flatten()
+        return lower.mT
     eigenvalues, vectors = torch.linalg.eigh(value)
-    return (eigenvalues.clamp_min(0.0).sqrt().unsqueeze(1) * vectors.mT).flatten()
+    return eigenvalues.clamp_min(0.0).sqrt().unsqueeze(1) * vectors.mT
 
 
 def _orthogonal(matrix: Tensor) -> Tensor:
@@ -259,6 +233,14 @@ def _unit(rows: Tensor) -> Tensor:
     length = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
     lost = ~(length > 0)
     return torch.where(lost, first, rows / torch.where(lost, 1.0, length))
+
+
+_WHOLE = {
+    DomainKind.PSD: EntryMap(_gram, _factor),
+    DomainKind.ORTHOGONAL: EntryMap(_orthogonal, _same),
+    DomainKind.UNIT_ROWS: EntryMap(_unit, _same),
+}
+"""Sets of matrices that a matrix of free numbers is led into as a whole."""
 
 
 def movable(setting: Setting, given: Mapping[str, Free], uses: Collection[str]) -> dict[str, Free]:

@@ -23,8 +23,13 @@ from ntk_deq.falsify.search import Space, descents, movable
 from ntk_deq.falsify.search.archive import Archive, Found, Known, Place, Score, Scorer
 from ntk_deq.falsify.search.feasible import SETTLED, Inside
 from ntk_deq.falsify.search.objective import Meter, Objective, combined
-from ntk_deq.falsify.search.starts import plain_instance, random_vectors, size_choices, structured_instances
-from ntk_deq.falsify.search.wild import wild_instances
+from ntk_deq.falsify.search.starts import (
+    plain_instance,
+    random_vectors,
+    size_choices,
+    structured_instances,
+    wild_instances,
+)
 from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Free
 
@@ -92,8 +97,8 @@ class SearchResult:
     """What a search found.
 
     Attributes:
-        candidates: Instances that break the claim in floating point (or, of `satisfy`, meet the hypotheses), best
-            first; the first one is confirmed, where the search could ask and one was.
+        candidates: Instances that break the claim in floating point (or meet the hypotheses, where that is looked for),
+            best first; the first one is confirmed, where the search could ask and one was.
         near_misses: Instances that meet the hypotheses and come closest to breaking the claim.
         nearest: The instance that comes closest to meeting the hypotheses, where none meets them.
         confirmed: Whether the first candidate is confirmed.
@@ -118,6 +123,7 @@ def search(
     budget: float,
     seed: int,
     confirm: Callable[[Instance], bool] | None = None,
+    satisfying: bool = False,
 ) -> SearchResult:
     """Look for instances of a setting on which a claim's hypotheses hold and a conclusion does not.
 
@@ -128,35 +134,12 @@ def search(
         starts: Instances to start from, such as the ladder's tightest.
         budget: What scoring may cost: see `Scorer.cost`.
         seed: The run's seed; the result depends on the arguments alone.
-        confirm: Decides whether an instance breaks the claim for certain; the search ends at the first that does.
+        confirm: Decides whether an instance is one for certain; the search ends at the first that is.
+        satisfying: Whether to look for instances on which the hypotheses hold, whatever the conclusions do.
     """
-    archive = Archive(score, confirm)
-    return _Campaign(setting, given, score, archive, starts, budget, seed, goals=range(len(score.goals))).run()
-
-
-def satisfy(
-    setting: Setting,
-    given: Mapping[str, Free],
-    *,
-    score: Scorer,
-    starts: Sequence[Instance],
-    budget: float,
-    seed: int,
-    confirm: Callable[[Instance], bool] | None = None,
-) -> SearchResult:
-    """Look for instances of a setting on which a claim's hypotheses hold.
-
-    Args:
-        setting: The setting.
-        given: Further variables that the claim quantifies over.
-        score: Scores instances against the claim.
-        starts: Instances to start from, such as the ladder's nearest.
-        budget: What scoring may cost: see `Scorer.cost`.
-        seed: The run's seed; the result depends on the arguments alone.
-        confirm: Decides whether an instance meets the hypotheses for certain; the search ends at the first that does.
-    """
-    archive = Archive(score, confirm, satisfying=True)
-    return _Campaign(setting, given, score, archive, starts, budget, seed, goals=[None]).run()
+    archive = Archive(score, confirm, satisfying=satisfying)
+    goals: Sequence[int | None] = [None] if satisfying else range(len(score.goals))
+    return _Campaign(setting, given, score, archive, starts, budget, seed, goals=goals).run()
 
 
 @dataclass

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -180,16 +180,8 @@ def _step(here: Linearisation, radius: Tensor) -> Tensor:
 
 def _chosen(better: Tensor, there: Linearisation, here: Linearisation) -> Linearisation:
     """Return the one where it is better, the other elsewhere."""
-
-    def pick(new: Tensor, old: Tensor) -> Tensor:
-        return torch.where(better.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
-
-    return Linearisation(
-        pick(there.values, here.values),
-        pick(there.slope, here.slope),
-        pick(there.hypotheses, here.hypotheses),
-        pick(there.hypothesis_slopes, here.hypothesis_slopes),
-    )
+    pairs = ((getattr(there, part.name), getattr(here, part.name)) for part in fields(here))
+    return Linearisation(*(torch.where(better.reshape(-1, *(1,) * (new.ndim - 1)), new, old) for new, old in pairs))
 
 
 _SIGMA = 0.4  # first step, relative to the size of the start's coordinates
@@ -345,23 +337,14 @@ def _move_block(objective: Objective, moved: Tensor, generator: torch.Generator)
     which = choose(generator, len(blocks) + 1)
     block = slice(None) if which == len(blocks) else blocks[which]
     old = moved[block]
-    match choose(generator, 7):
-        case 0:
-            moved[block] = 2 * old
-        case 1:
-            moved[block] = old / 2
-        case 2:
-            moved[block] = -old
-        case 3:
-            moved[block] = 0.0
-        case 4:
-            moved[block] = old.round()
-        case 5:
-            moved[block] = (4 * old).round() / 4
-        case 6:
-            same = [other for other in blocks if moved[other].shape == old.shape]
-            if same:
-                moved[block] = moved[same[choose(generator, len(same))]].clone()
+    options = (2 * old, old / 2, -old, torch.zeros_like(old), old.round(), (4 * old).round() / 4)
+    pick = choose(generator, len(options) + 1)
+    if pick < len(options):
+        moved[block] = options[pick]
+        return
+    same = [other for other in blocks if moved[other].shape == old.shape]
+    if same:
+        moved[block] = moved[same[choose(generator, len(same))]].clone()
 
 
 def _outside(point: Tensor, moves: Tensor, feasible: Tensor) -> dict[int, Tensor]:

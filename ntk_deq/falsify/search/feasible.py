@@ -3,23 +3,29 @@
 One variable after another, a scalar by its value and a tensor by its size, is looked at along a line through its whole
 domain: where the hypotheses that are decided by then hold, a place is chosen at random, at the edge of that range as
 often as inside it. Shrinking alone would bring every instance to where a claim is easy.
+
+And what takes the place of one instance that fails a hypothesis: milder variants, moved ones, random draws.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import torch
 from torch import Tensor
 
-from ntk_deq.evaluation.instance import Instance
-from ntk_deq.falsify.domains import is_cone
+from ntk_deq.evaluation.instance import Instance, format_number, with_values
+from ntk_deq.falsify.domains import is_cone, stream, within
 from ntk_deq.falsify.scalars import scalar_ladder
 from ntk_deq.falsify.search import Space, entry_map, movable
 from ntk_deq.falsify.search.archive import Scorer
+from ntk_deq.falsify.search.starts import random_vectors
 from ntk_deq.language.declaration import Setting
-from ntk_deq.language.domain import Domain, Free
+from ntk_deq.language.domain import Domain, Free, scalar_names
 from ntk_deq.language.types import Sort
 
 _FACTORS = (-27, -20, -14, -10, -7, -5, -4, -3, -2, -1, -0.5, 0, 0.5, 1, 2, 3, 4, 5, 7, 10, 14)
@@ -287,3 +293,147 @@ def _next_outside(points: Tensor, holds: Tensor, pick: Tensor, *, up: Tensor) ->
     found = torch.where(upwards, above, below)
     bounded = (found >= 0) & (found < count)
     return points[found.clamp(0, count - 1)], bounded
+
+
+MAX_VARIANTS = 24
+
+DRAWS = 256
+"""Random draws of which those that meet the hypotheses take the place of an instance."""
+
+_EFFORT = 8.0  # what looking through them may cost: see `Scorer.cost`
+
+_MOVED = 4  # copies of an instance that are moved into the hypotheses, each to another place
+
+_SCALAR_TARGETS = (Fraction(1, 2), Fraction(1, 4), Fraction(1, 16), Fraction(1, 2**10))
+_ONE_TENSOR = (-1, -3, -8)
+_ALL_TENSORS = (-1, -4, -10, -20)
+
+_Change = dict[str, tuple[Tensor | float, str]]
+
+
+def shrink_variants(instance: Instance, setting: Setting, given: Mapping[str, Free]) -> Iterator[Instance]:
+    """Yield variants of an instance with smaller scalars and smaller tensors, mild changes before strong ones.
+
+    Scalars move to 1/2, 1/4, 1/16 and 2^-10 of their domain (of its width, where it is a bounded interval); tensors
+    whose domain is a cone are multiplied by 2^-1 to 2^-20; one variable at a time, and all together. Every variant
+    lies in the setting: variables drawn from distributions, and scalars that these use, stay as they are.
+
+    Args:
+        instance: The instance.
+        setting: Its setting.
+        given: Further variables that the claim quantifies over.
+
+    Yields:
+        At most `MAX_VARIANTS` instances with the same sizes and the same index.
+    """
+    fixed = {node.name for draw in setting.draws.values() for node in scalar_names(draw.distribution)}
+    free = {name: v for name, v in {**setting.free, **given}.items() if name not in fixed and name in instance.values}
+    scalars = {name: v.domain for name, v in free.items() if instance.values[name].ndim == 0}
+    tensors = [
+        name
+        for name, v in free.items()
+        if instance.values[name].ndim > 0 and is_cone(v.domain) and bool(instance.values[name].any())
+    ]
+    one_scalar = [_move(instance, {name: scalars[name]}, c) for c in _SCALAR_TARGETS for name in scalars]
+    all_scalars = [_move(instance, scalars, c) for c in _SCALAR_TARGETS]
+    one_tensor = [_scale(instance, [name], k) for k in _ONE_TENSOR for name in tensors]
+    all_tensors = [_scale(instance, tensors, k) for k in _ALL_TENSORS]
+    together = [{**a, **b} for a, b in zip(all_scalars, all_tensors, strict=True)]
+    nothing: _Change = {}
+    rounds = itertools.zip_longest(one_scalar, one_tensor, all_scalars, all_tensors, together, fillvalue=nothing)
+    seen: set[str] = set()
+    for change in itertools.chain.from_iterable(rounds):
+        words = "; ".join([instance.family, *dict.fromkeys(text for _, text in change.values())])
+        if change and words not in seen and len(seen) < MAX_VARIANTS:
+            seen.add(words)
+            varied = with_values(instance, **{name: value for name, (value, _) in change.items()})
+            yield replace(varied, family=words)
+
+
+def _move(instance: Instance, domains: Mapping[str, Domain], target: Fraction) -> _Change:
+    """Return the scalars that come closer to zero by moving to `target`."""
+    change: _Change = {}
+    for name, domain in domains.items():
+        old = instance.values[name].item()
+        new = _smaller(domain, old, target)
+        if abs(new) < abs(old) and within(domain, new):
+            change[name] = (new, f"{name} moved to {format_number(new)}")
+    return change
+
+
+def _smaller(domain: Domain, old: float, target: Fraction) -> float:
+    """Return the value that stands for `target` in a domain, on the side of zero where the old value is."""
+    low, high = domain.low, domain.high
+    if is_cone(domain) or low is None or high is None:
+        return math.copysign(float(target), old)
+    if low < 0 < high:
+        return float(target * (high if old > 0 else low))
+    return float(low + (high - low) * target if low >= 0 else high - (high - low) * target)
+
+
+def _scale(instance: Instance, names: list[str], exponent: int) -> _Change:
+    """Return the tensors multiplied by a power of two."""
+    words = f"{names[0] if len(names) == 1 else 'tensors'} scaled by 2^{exponent}" if names else ""
+    return {name: (instance.values[name] * 2.0**exponent, words) for name in names}
+
+
+class Repair:
+    """Finds, for instances of a setting that fail a hypothesis, instances that meet it in floating point.
+
+    Shrinking alone brings every instance to where a claim is easy. So half of them are shrunk, if that helps; a quarter
+    are moved to anywhere in the range that the hypotheses leave, its edge included; and for a quarter plain random
+    draws of the same sizes are looked through, as rejection sampling does.
+
+    Args:
+        setting: The setting.
+        given: Further variables that the claim quantifies over.
+        scorer: Measures the hypotheses.
+        seed: The run's seed.
+        effort: What moving all these instances may cost: see `Scorer.cost`.
+    """
+
+    def __init__(self, setting: Setting, given: Mapping[str, Free], scorer: Scorer, seed: int, effort: float) -> None:
+        self._setting, self._given, self._scorer, self._seed = setting, given, scorer, seed
+        self._left = effort
+        self._inside = Inside(setting, given, scorer)
+
+    def candidates(self, instance: Instance) -> Iterator[Instance]:
+        """Yield instances of the same sizes and index, those to be tried first in front."""
+        if not self._scorer.uses:  # every variable is computed from the hypotheses
+            return
+        ways = [self._shrunk, self._drawn]
+        match instance.index // 2 % 4:
+            case 1:
+                ways = [self._moved, self._drawn, self._shrunk]
+            case 3:
+                ways = [self._drawn, self._shrunk, self._moved]
+        for way in ways:
+            yield from way(instance)
+
+    def _shrunk(self, instance: Instance) -> Iterator[Instance]:
+        variants = list(shrink_variants(instance, self._setting, self._given))
+        if variants:
+            moving = {name: torch.stack([v.values[name] for v in variants]) for name in self._scorer.uses}
+            met = (self._scorer.margins(instance, moving) >= 0).all(1)
+            yield from (variant for variant, meets in zip(variants, met.tolist(), strict=True) if meets)
+
+    def _moved(self, instance: Instance) -> Iterator[Instance]:
+        fixed, each = self._inside.cost(instance)
+        if fixed + _MOVED * each > self._left:
+            return
+        self._left -= fixed + _MOVED * each
+        generator = stream(self._seed, self._setting.name, "places in the hypotheses", instance.index)
+        yield from self._inside.instances(instance, [instance] * _MOVED, generator)
+
+    def _drawn(self, instance: Instance) -> Iterator[Instance]:
+        space = Space(movable(self._setting, self._given, self._scorer.uses), instance, smooth=True)
+        if space.size == 0:
+            return
+        generator = stream(self._seed, self._setting.name, "draws in its place", instance.index)
+        call, each = self._scorer.cost(instance)
+        drawn = random_vectors(space, min(DRAWS, max(1, int((_EFFORT - call) / each))), generator)
+        met = (self._scorer.margins(instance, space.decode(drawn)) >= 0).all(1)
+        for place in met.nonzero().flatten().tolist():
+            found = space.instance(drawn[place], family="random draw that meets the hypotheses")
+            if found is not None:
+                yield found

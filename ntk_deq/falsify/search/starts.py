@@ -1,28 +1,27 @@
-"""Where descents begin: instances of chosen sizes; and variants, milder, of an instance that fails a hypothesis."""
+"""Where a search looks first: instances of chosen sizes, structured, random, and of matrices at which bounds fail.
+
+The last come in themes, which several variables share: one simple family for all, a matrix and the tiny corner that
+closes its cycle, equal rows with alternating targets, a unit that is off.
+"""
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from fractions import Fraction
 from itertools import product
 
 import torch
 from torch import Tensor
 
-from ntk_deq.evaluation.instance import Instance, format_number, shape_of, with_values
+from ntk_deq.evaluation.instance import Instance, format_number, shape_of
 from ntk_deq.falsify import sizes_at
-from ntk_deq.falsify.domains import choose, is_cone, stream, within
+from ntk_deq.falsify.domains import choose, contains, is_cone, within
+from ntk_deq.falsify.exact_builders import TINY, WILD, Shape, corner, shift
 from ntk_deq.falsify.families import exact_family
 from ntk_deq.falsify.scalars import scalar_ladder
-from ntk_deq.falsify.search import Space, movable
-from ntk_deq.falsify.search.archive import Scorer
-from ntk_deq.falsify.search.feasible import Inside
+from ntk_deq.falsify.search import Space
 from ntk_deq.language.declaration import Setting
-from ntk_deq.language.domain import Domain, Free, scalar_names
-from ntk_deq.language.types import SizeRange
+from ntk_deq.language.domain import Domain, DomainKind, Free
+from ntk_deq.language.types import Size, SizeRange
 
 _FAMILIES = 13  # at least as many as a domain has: see `exact_family`
 _RUNGS = 6  # of the scalar ladder, from its simplest value on
@@ -155,145 +154,224 @@ def _pairs(space: Space) -> list[tuple[slice, slice]]:
     ]
 
 
-MAX_VARIANTS = 24
+_PAIRS = 4  # of variables that differ by little
 
-DRAWS = 256
-"""Random draws of which those that meet the hypotheses take the place of an instance."""
+_BUILT = frozenset(
+    {DomainKind.REAL, DomainKind.NONNEGATIVE, DomainKind.SYMMETRIC, DomainKind.SKEW, DomainKind.DIAGONAL}
+)
+"""Domains that `wild_member` leads into by construction."""
 
-_EFFORT = 8.0  # what looking through them may cost: see `Scorer.cost`
+_AMONG_ONES = (
+    "Hadamard",
+    "Jordan block",
+    "sheared triangle",
+    "shift",
+    "shift within one",
+    "cycle",
+    "skew and identity",
+)
 
-_MOVED = 4  # copies of an instance that are moved into the hypotheses, each to another place
 
-_SCALAR_TARGETS = (Fraction(1, 2), Fraction(1, 4), Fraction(1, 16), Fraction(1, 2**10))
-_ONE_TENSOR = (-1, -3, -8)
-_ALL_TENSORS = (-1, -4, -10, -20)
-
-_Change = dict[str, tuple[Tensor | float, str]]
-
-
-def shrink_variants(instance: Instance, setting: Setting, given: Mapping[str, Free]) -> Iterator[Instance]:
-    """Yield variants of an instance with smaller scalars and smaller tensors, mild changes before strong ones.
-
-    Scalars move to 1/2, 1/4, 1/16 and 2^-10 of their domain (of its width, where it is a bounded interval); tensors
-    whose domain is a cone are multiplied by 2^-1 to 2^-20; one variable at a time, and all together. Every variant
-    lies in the setting: variables drawn from distributions, and scalars that these use, stay as they are.
+def wild_member(domain: Domain, shape: Shape, name: str, generator: torch.Generator) -> Tensor | None:
+    """Build a member of a domain after a wild matrix; None where the domain has none like it.
 
     Args:
-        instance: The instance.
-        setting: Its setting.
-        given: Further variables that the claim quantifies over.
-
-    Yields:
-        At most `MAX_VARIANTS` instances with the same sizes and the same index.
+        domain: The domain.
+        shape: `(m,)` or `(N, d)`.
+        name: One of `WILD`.
+        generator: Source of randomness.
     """
-    fixed = {node.name for draw in setting.draws.values() for node in scalar_names(draw.distribution)}
-    free = {name: v for name, v in {**setting.free, **given}.items() if name not in fixed and name in instance.values}
-    scalars = {name: v.domain for name, v in free.items() if instance.values[name].ndim == 0}
-    tensors = [
+    value = WILD[name](shape if len(shape) == 2 else (shape[0], 1), generator)
+    value = value if len(shape) == 2 else value[:, 0]
+    match domain.kind:
+        case DomainKind.NONNEGATIVE:
+            value = value.abs()
+        case DomainKind.POSITIVE:
+            value = value.abs() + (value == 0) * 2.0**-20
+        case DomainKind.SYMMETRIC:
+            value = (value + value.mT) / 2
+        case DomainKind.SKEW:
+            value = value - value.mT
+        case DomainKind.DIAGONAL:
+            value = torch.diag(value.diagonal())
+        case DomainKind.PSD:
+            value = value.mT @ value
+        case DomainKind.INTERVAL | DomainKind.INTEGER:
+            value = _at_ends(domain, value)
+    return value + 0.0 if domain.kind in _BUILT or contains(domain, value) else None
+
+
+def _at_ends(domain: Domain, value: Tensor) -> Tensor:
+    """Return entries of a bounded domain by the sign of others: its largest, its smallest, or zero or a middle."""
+    ladder = scalar_ladder(domain)
+    middle = 0.0 if 0.0 in ladder else ladder[0]
+    return torch.where(value > 0, max(ladder), torch.where(value < 0, min(ladder), middle))
+
+
+def wild_instances(
+    base: Instance, free: Mapping[str, Free], count: int, generator: torch.Generator
+) -> Iterator[Instance]:
+    """Yield instances of the base's sizes: themes, a random choice of them where there are many, and then mixtures.
+
+    Themes are the shift with its closing corner, one family for all variables, the base with one wild variable, and two
+    variables that differ by little.
+
+    Args:
+        base: A simple instance; what is not free keeps its values.
+        free: The variables.
+        count: How many at most.
+        generator: Source of randomness.
+    """
+    tensors = {n: v for n, v in free.items() if n in base.values and base.values[n].ndim > 0}
+    if not tensors:
+        return
+    themes = [*_closed(base, tensors), *_same(base, tensors, generator), *_one_wild(base, free, tensors, generator)]
+    themes += _perturbed(base, tensors, generator)
+    chosen = torch.randperm(len(themes), generator=generator)[: max(1, 3 * count // 4)].sort().values.tolist()
+    yield from (themes[place] for place in chosen)
+    for _ in range(count - len(chosen)):
+        yield _mixed(base, free, generator)
+
+
+def _with(base: Instance, values: Mapping[str, Tensor], words: str) -> Instance:
+    return Instance(base.setting, words, base.sizes, {**base.values, **values}, base.index)
+
+
+def _same(base: Instance, tensors: Mapping[str, Free], generator: torch.Generator) -> Iterator[Instance]:
+    """Every variable of the same family: wild ones, then simple ones."""
+    shapes = {name: tuple(base.values[name].shape) for name in tensors}
+    for name in WILD:
+        made = {n: wild_member(v.domain, shapes[n], name, generator) for n, v in tensors.items()}
+        values = {n: value for n, value in made.items() if value is not None}
+        if values:
+            yield _with(base, values, f"{', '.join(values)} = {name}")
+    for order in range(_FAMILIES):
+        members = {n: exact_family(v.domain, shapes[n], order, generator) for n, v in tensors.items()}
+        words = ", ".join(f"{name} = {family}" for name, (family, _) in members.items())
+        yield _with(base, {name: value for name, (_, value) in members.items()}, words)
+
+
+def _closed(base: Instance, tensors: Mapping[str, Free]) -> Iterator[Instance]:
+    """The shift for one variable, and for another one its closing corner times a tiny number; and their sums."""
+    square = [
         name
-        for name, v in free.items()
-        if instance.values[name].ndim > 0 and is_cone(v.domain) and bool(instance.values[name].any())
+        for name, variable in tensors.items()
+        if variable.domain.kind is DomainKind.REAL and base.values[name].ndim == 2 and len(base.values[name]) > 1
     ]
-    one_scalar = [_move(instance, {name: scalars[name]}, c) for c in _SCALAR_TARGETS for name in scalars]
-    all_scalars = [_move(instance, scalars, c) for c in _SCALAR_TARGETS]
-    one_tensor = [_scale(instance, [name], k) for k in _ONE_TENSOR for name in tensors]
-    all_tensors = [_scale(instance, tensors, k) for k in _ALL_TENSORS]
-    together = [{**a, **b} for a, b in zip(all_scalars, all_tensors, strict=True)]
-    nothing: _Change = {}
-    rounds = itertools.zip_longest(one_scalar, one_tensor, all_scalars, all_tensors, together, fillvalue=nothing)
-    seen: set[str] = set()
-    for change in itertools.chain.from_iterable(rounds):
-        words = "; ".join([instance.family, *dict.fromkeys(text for _, text in change.values())])
-        if change and words not in seen and len(seen) < MAX_VARIANTS:
-            seen.add(words)
-            varied = with_values(instance, **{name: value for name, (value, _) in change.items()})
-            yield replace(varied, family=words)
+    for first in square:
+        for second in square:
+            if first != second and base.values[first].shape == base.values[second].shape:
+                shape = tuple(base.values[first].shape)
+                for exponent in (-10, -24, -34):
+                    values = {first: shift(shape), second: 2.0**exponent * corner(shape)}
+                    yield _with(base, values, f"{first} = shift, {second} = its closing corner times 2^{exponent}")
 
 
-def _move(instance: Instance, domains: Mapping[str, Domain], target: Fraction) -> _Change:
-    """Return the scalars that come closer to zero by moving to `target`."""
-    change: _Change = {}
-    for name, domain in domains.items():
-        old = instance.values[name].item()
-        new = _smaller(domain, old, target)
-        if abs(new) < abs(old) and within(domain, new):
-            change[name] = (new, f"{name} moved to {format_number(new)}")
-    return change
+def _perturbed(base: Instance, tensors: Mapping[str, Free], generator: torch.Generator) -> Iterator[Instance]:
+    """One variable of a simple family, and another one the same but for a small multiple of a wild or random matrix."""
+    alike: dict[tuple[Shape, Domain], list[str]] = {}
+    for name, variable in tensors.items():
+        alike.setdefault((tuple(base.values[name].shape), variable.domain), []).append(name)
+    for (shape, domain), names in alike.items():
+        pairs = [(first, second) for first in names for second in names if first != second]
+        for first, second in pairs[:_PAIRS]:
+            for order in range(_FAMILIES):
+                family, value = exact_family(domain, shape, order, generator)
+                way = list(WILD)[choose(generator, len(WILD))]
+                change = wild_member(domain, shape, way, generator) if choose(generator, 2) else None
+                if change is None:
+                    way, change = "a random one", torch.randn(shape, generator=generator, dtype=torch.float64)
+                exponent = -choose(generator, 12)
+                other = value + 2.0**exponent * change
+                if contains(domain, other):
+                    words = f"{first} = {family}, {second} = the same plus 2^{exponent} times {way}"
+                    yield _with(base, {first: value, second: other}, words)
 
 
-def _smaller(domain: Domain, old: float, target: Fraction) -> float:
-    """Return the value that stands for `target` in a domain, on the side of zero where the old value is."""
-    low, high = domain.low, domain.high
-    if is_cone(domain) or low is None or high is None:
-        return math.copysign(float(target), old)
-    if low < 0 < high:
-        return float(target * (high if old > 0 else low))
-    return float(low + (high - low) * target if low >= 0 else high - (high - low) * target)
+def _one_wild(
+    base: Instance, free: Mapping[str, Free], tensors: Mapping[str, Free], generator: torch.Generator
+) -> Iterator[Instance]:
+    """One variable wild and the others as in the base, or of ones, and scalars zero: no constant leaves room then."""
+    scalars = [name for name in free if name in base.values and base.values[name].ndim == 0]
+    zero = torch.zeros((), dtype=torch.float64)
+    none = {name: zero for name in scalars if within(free[name].domain, 0.0)}
+    ones = {n: torch.ones_like(base.values[n]) for n in tensors}
+    ones = {n: value for n, value in ones.items() if contains(tensors[n].domain, value)}
+    for name, variable in tensors.items():
+        for family in WILD:
+            member = wild_member(variable.domain, tuple(base.values[name].shape), family, generator)
+            if member is not None:
+                yield _with(base, {**none, name: member}, f"the plainest, but {name} = {family}")
+                if family in _AMONG_ONES and len(tensors) > 1:
+                    yield _with(base, {**ones, **none, name: member}, f"all ones, but {name} = {family}")
 
 
-def _scale(instance: Instance, names: list[str], exponent: int) -> _Change:
-    """Return the tensors multiplied by a power of two."""
-    words = f"{names[0] if len(names) == 1 else 'tensors'} scaled by 2^{exponent}" if names else ""
-    return {name: (instance.values[name] * 2.0**exponent, words) for name in names}
+def _mixed(base: Instance, free: Mapping[str, Free], generator: torch.Generator) -> Instance:
+    """Every variable of its own family, some scaled far up or down; now and then with equal rows or a dead unit."""
+    values: dict[str, Tensor] = {}
+    words = []
+    names = list(WILD)
+    for name, variable in free.items():
+        if name not in base.values:
+            continue
+        shape = tuple(base.values[name].shape)
+        if not shape:
+            ladder = scalar_ladder(variable.domain)
+            values[name] = torch.tensor(ladder[choose(generator, min(12, len(ladder)))], dtype=torch.float64)
+            words.append(f"{name} = {values[name].item():g}")
+            continue
+        family = names[choose(generator, len(names))]
+        member = wild_member(variable.domain, shape, family, generator) if choose(generator, 2) else None
+        if member is None:
+            family, member = exact_family(variable.domain, shape, choose(generator, _FAMILIES), generator)
+        if is_cone(variable.domain) and choose(generator, 3) == 0:
+            exponent = TINY[choose(generator, len(TINY))] * (1 if choose(generator, 3) else -1) // 2
+            member, family = member * 2.0**exponent, f"{family} times 2^{exponent}"
+        values[name] = member
+        words.append(f"{name} = {family}")
+    theme = choose(generator, 4)
+    if theme < 2:
+        letters = sorted({str(s) for v in free.values() for s in (v.type.rows, v.type.cols) if not _single(s)})
+        if letters:
+            letter = letters[choose(generator, len(letters))]
+            changed = _equal(values, free, letter) if theme == 0 else _off(values, free, letter, generator)
+            fits = {n: v for n, v in changed.items() if contains(free[n].domain, v)}
+            words += [f"{'equal' if theme == 0 else 'one zero'} along {letter}: {', '.join(fits)}"] if fits else []
+            values |= fits
+    return _with(base, values, ", ".join(words))
 
 
-class Repair:
-    """Finds, for instances of a setting that fail a hypothesis, instances that meet it in floating point.
+def _single(size: Size) -> bool:
+    return str(size) == "1"
 
-    Shrinking alone brings every instance to where a claim is easy. So half of them are shrunk, if that helps; a quarter
-    are moved to anywhere in the range that the hypotheses leave, its edge included; and for a quarter plain random
-    draws of the same sizes are looked through, as rejection sampling does.
 
-    Args:
-        setting: The setting.
-        given: Further variables that the claim quantifies over.
-        scorer: Measures the hypotheses.
-        seed: The run's seed.
-        effort: What moving all these instances may cost: see `Scorer.cost`.
-    """
+def _equal(values: Mapping[str, Tensor], free: Mapping[str, Free], letter: str) -> dict[str, Tensor]:
+    """Rows along a size letter equal the first one; vectors along it alternate in sign, as residuals that cancel do."""
+    changed = {}
+    for name, value in values.items():
+        kind = free[name].type
+        if value.ndim == 2 and str(kind.rows) == letter:
+            changed[name] = value[:1].expand_as(value).clone()
+        elif value.ndim == 1 and str(kind.rows) == letter:
+            signs = torch.ones_like(value)
+            signs[1::2] = -1
+            changed[name] = signs * float(value.abs().max())
+    return changed
 
-    def __init__(self, setting: Setting, given: Mapping[str, Free], scorer: Scorer, seed: int, effort: float) -> None:
-        self._setting, self._given, self._scorer, self._seed = setting, given, scorer, seed
-        self._left = effort
-        self._inside = Inside(setting, given, scorer)
 
-    def candidates(self, instance: Instance) -> Iterator[Instance]:
-        """Yield instances of the same sizes and index, those to be tried first in front."""
-        if not self._scorer.uses:  # every variable is computed from the hypotheses
-            return
-        ways = [self._shrunk, self._drawn]
-        match instance.index // 2 % 4:
-            case 1:
-                ways = [self._moved, self._drawn, self._shrunk]
-            case 3:
-                ways = [self._drawn, self._shrunk, self._moved]
-        for way in ways:
-            yield from way(instance)
-
-    def _shrunk(self, instance: Instance) -> Iterator[Instance]:
-        variants = list(shrink_variants(instance, self._setting, self._given))
-        if variants:
-            moving = {name: torch.stack([v.values[name] for v in variants]) for name in self._scorer.uses}
-            met = (self._scorer.margins(instance, moving) >= 0).all(1)
-            yield from (variant for variant, meets in zip(variants, met.tolist(), strict=True) if meets)
-
-    def _moved(self, instance: Instance) -> Iterator[Instance]:
-        fixed, each = self._inside.cost(instance)
-        if fixed + _MOVED * each > self._left:
-            return
-        self._left -= fixed + _MOVED * each
-        generator = stream(self._seed, self._setting.name, "places in the hypotheses", instance.index)
-        yield from self._inside.instances(instance, [instance] * _MOVED, generator)
-
-    def _drawn(self, instance: Instance) -> Iterator[Instance]:
-        space = Space(movable(self._setting, self._given, self._scorer.uses), instance, smooth=True)
-        if space.size == 0:
-            return
-        generator = stream(self._seed, self._setting.name, "draws in its place", instance.index)
-        call, each = self._scorer.cost(instance)
-        drawn = random_vectors(space, min(DRAWS, max(1, int((_EFFORT - call) / each))), generator)
-        met = (self._scorer.margins(instance, space.decode(drawn)) >= 0).all(1)
-        for place in met.nonzero().flatten().tolist():
-            found = space.instance(drawn[place], family="random draw that meets the hypotheses")
-            if found is not None:
-                yield found
+def _off(
+    values: Mapping[str, Tensor], free: Mapping[str, Free], letter: str, generator: torch.Generator
+) -> dict[str, Tensor]:
+    """One row or column along a size letter becomes zero, or negative, in some of the variables."""
+    changed = {}
+    place = choose(generator, 64)
+    for name, value in values.items():
+        kind = free[name].type
+        fresh = value.clone()
+        if value.ndim >= 1 and str(kind.rows) == letter and choose(generator, 2):
+            fresh[place % len(value)] *= -1.0 if choose(generator, 3) == 0 else 0.0
+            changed[name] = fresh + 0.0
+        elif value.ndim == 2 and str(kind.cols) == letter and choose(generator, 2):
+            fresh[:, place % value.shape[1]] = 0.0 if choose(generator, 2) else -fresh[:, place % value.shape[1]].abs()
+            changed[name] = fresh + 0.0
+    return changed

@@ -16,15 +16,7 @@ from ntk_deq.errors import ArgumentError
 from ntk_deq.evaluation.instance import Instance, format_number
 from ntk_deq.falsify.domains import within
 from ntk_deq.falsify.scalars import ROUNDINGS, plain_numbers, plainer, rounded, small_numbers, weight
-from ntk_deq.falsify.shrink.tensors import (
-    Candidate,
-    Knobs,
-    Proposals,
-    measure,
-    plainer_tensors,
-    smaller_sizes,
-    unit_scales,
-)
+from ntk_deq.falsify.shrink.tensors import Shrinking, SpentError, plainer_tensors, smaller_sizes, unit_scales
 from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Domain, DomainKind, Free
 
@@ -59,11 +51,11 @@ class Slot:
         return flat.reshape(value.shape)
 
 
-def slots(instance: Instance, knobs: Knobs) -> list[Slot]:
+def slots(search: Shrinking) -> list[Slot]:
     """Return the numbers that can be changed one at a time, scalars first."""
     found: list[Slot] = []
-    for name, variable in knobs.free.items():
-        shape = tuple(instance.values[name].shape)
+    for name, variable in search.free.items():
+        shape = tuple(search.best.values[name].shape)
         found += [
             Slot(name, places, variable.domain, not shape) for places in entry_places(variable.domain.kind, shape)
         ]
@@ -91,89 +83,80 @@ def entry_places(kind: DomainKind, shape: tuple[int, ...]) -> Iterator[tuple[tup
         yield from (((i, 1.0),) for i in range(int(torch.Size(shape).numel())))
 
 
-def plainer_scalars(instance: Instance, knobs: Knobs) -> Proposals:
+def plainer_scalars(search: Shrinking) -> None:
     """Propose for each scalar a small number, an end or a quarter of its range, or a rounding."""
-    for slot in slots(instance, knobs):
+    for slot in slots(search):
         if slot.scalar:
-            number = slot.number(instance)
-            numbers = [*plain_numbers(slot.domain), *_all_roundings(number)]
-            instance = yield from _changes(instance, knobs, [slot], numbers)
-    return instance
+            _change(search, [slot], [*plain_numbers(slot.domain), *_all_roundings(slot.number(search.best))])
 
 
-def equal_numbers(instance: Instance, knobs: Knobs) -> Proposals:
+def equal_numbers(search: Shrinking) -> None:
     """Propose to replace numbers of equal magnitude in several places together, signs kept."""
     groups: dict[float, list[Slot]] = {}
-    for slot in slots(instance, knobs):
-        groups.setdefault(abs(slot.number(instance)), []).append(slot)
+    for slot in slots(search):
+        groups.setdefault(abs(slot.number(search.best)), []).append(slot)
     shared = sorted((x for x, group in groups.items() if x != 0 and len(group) > 1), key=lambda x: (-weight(x), x))
     for magnitude in shared[:_LISTED]:
         numbers = [*(x for x in small_numbers() if x >= 0), *_all_roundings(magnitude)]
-        instance = yield from _changes(instance, knobs, groups[magnitude], numbers)
-    return instance
+        _change(search, groups[magnitude], numbers)
 
 
-def all_rounded(instance: Instance, knobs: Knobs) -> Proposals:
+def all_rounded(search: Shrinking) -> None:
     """Propose to round every number that can be changed to few bits, the fewest first."""
-    found = slots(instance, knobs)
+    found, instance = slots(search), search.best
     for bits in ROUNDINGS:
-        values = {name: instance.values[name] for name in knobs.free}
-        moved = set()
+        values: dict[str, Tensor] = {}
         for slot in found:
             number = slot.number(instance)
             best = next((x for x in rounded(number, bits) if within(slot.domain, x)), number)
             if best != number:
-                values[slot.variable] = slot.put(values[slot.variable], best)
-                moved.add(slot.variable)
-        candidate = knobs.changed(instance, {name: values[name] for name in moved}, f"numbers rounded to {bits} bits")
-        if candidate is not None and moved and (yield candidate):
-            return candidate.instance
-    return instance
+                before = values.get(slot.variable, instance.values[slot.variable])
+                values[slot.variable] = slot.put(before, best)
+        if values and search.changes(values, f"numbers rounded to {bits} bits"):
+            return
 
 
-def positive_signs(instance: Instance, knobs: Knobs) -> Proposals:
+def positive_signs(search: Shrinking) -> None:
     """Propose to drop the signs of negative numbers: in all variables, in each pair of them, in one.
 
     Two signs may hold each other up, as those of X and W do in X W. It ends with the first that is accepted.
     """
-    signed = [name for name in knobs.free if bool((instance.values[name] < 0).any())]
+    instance = search.best
+    signed = [name for name in search.free if bool((instance.values[name] < 0).any())]
     groups = [tuple(signed), *itertools.combinations(signed, 2), *((name,) for name in signed)]
     for group in dict.fromkeys(group for group in groups if group):
-        values = {name: instance.values[name].abs() for name in group}
-        candidate = knobs.changed(instance, values, f"{', '.join(group)} without signs")
-        if candidate is not None and (yield candidate):
-            return candidate.instance
-    return instance
+        if search.changes({name: instance.values[name].abs() for name in group}, f"{', '.join(group)} without signs"):
+            return
 
 
-def signs_and_zeros(instance: Instance, knobs: Knobs) -> Proposals:
+def signs_and_zeros(search: Shrinking) -> None:
     """Propose for each entry 0, 1 and -1."""
-    return (yield from _entries(instance, knobs, lambda slot, number: small_numbers()[:3]))
+    _change_entries(search, lambda slot: small_numbers()[:3])
 
 
-def small_entries(instance: Instance, knobs: Knobs) -> Proposals:
+def small_entries(search: Shrinking) -> None:
     """Propose for each entry small integers, simple fractions, and what is plain in its domain."""
-    return (yield from _entries(instance, knobs, lambda slot, number: plain_numbers(slot.domain)))
+    _change_entries(search, lambda slot: plain_numbers(slot.domain))
 
 
-def rounded_entries(instance: Instance, knobs: Knobs) -> Proposals:
+def rounded_entries(search: Shrinking) -> None:
     """Propose for each entry its roundings, to the fewest bits first."""
-    return (yield from _entries(instance, knobs, lambda slot, number: _all_roundings(number)))
+    _change_entries(search, lambda slot: _all_roundings(slot.number(search.best)))
 
 
-def _entries(instance: Instance, knobs: Knobs, numbers: Callable[[Slot, float], Iterable[float]]) -> Proposals:
-    for slot in slots(instance, knobs):
+def _change_entries(search: Shrinking, numbers: Callable[[Slot], Iterable[float]]) -> None:
+    for slot in slots(search):
         if not slot.scalar:
-            instance = yield from _changes(instance, knobs, [slot], numbers(slot, slot.number(instance)))
-    return instance
+            _change(search, [slot], numbers(slot))
 
 
 def _all_roundings(number: float) -> list[float]:
     return [x for bits in ROUNDINGS for x in rounded(number, bits)]
 
 
-def _changes(instance: Instance, knobs: Knobs, group: list[Slot], numbers: Iterable[float]) -> Proposals:
+def _change(search: Shrinking, group: list[Slot], numbers: Iterable[float]) -> None:
     """Propose numbers for all slots of a group, each with its own sign where there are several; the first is kept."""
+    instance = search.best
     before = group[0].number(instance)
     target = before if len(group) == 1 else abs(before)
     for number in dict.fromkeys(plainer(numbers, than=target)):
@@ -183,15 +166,11 @@ def _changes(instance: Instance, knobs: Knobs, group: list[Slot], numbers: Itera
             values[slot.variable] = slot.put(values[slot.variable], sign * number)
         where = group[0].variable + ("" if group[0].scalar else f"[{group[0].places[0][0]}]")
         words = where if len(group) == 1 else f"every {format_number(target)}"
-        candidate = knobs.changed(instance, values, f"{words} = {format_number(number)}")
-        if candidate is not None and (yield candidate):
-            return candidate.instance
-    return instance
+        if search.changes(values, f"{words} = {format_number(number)}"):
+            return
 
 
-Pass = Callable[[Instance, Knobs], Proposals]
-
-PASSES: tuple[Pass, ...] = (
+PASSES: tuple[Callable[[Shrinking], None], ...] = (
     smaller_sizes,
     unit_scales,
     plainer_tensors,
@@ -260,81 +239,24 @@ def shrink(
     """
     if budget < 0:
         raise ArgumentError(f"`budget` of shrink must be an integer >= 0. Got {budget}.")
-    knobs = Knobs.of(setting, given)
-    search = _Search(instance, knobs, still_refutes, budget)
-    complete = search.run()
-    best = search.best
-    if search.steps:
-        best = replace(best, family=f"shrunk from: {instance.family}")
+    search = Shrinking(instance, setting, given, still_refutes, budget)
+    try:
+        _run(search)
+        complete = True
+    except SpentError:
+        complete = False
+    best = replace(search.best, family=f"shrunk from: {instance.family}") if search.steps else search.best
     return ShrinkResult(best, search.evaluations, tuple(search.steps), complete)
 
 
-class _Search:
-    """Descends from one instance; remembers what was tried, so that a repeated pass costs nothing."""
-
-    def __init__(self, start: Instance, knobs: Knobs, still_refutes: Callable[[Instance], bool], budget: int) -> None:
-        self.best = start
-        self.steps: list[str] = []
-        self.evaluations = 0
-        self._knobs = knobs
-        self._still_refutes = still_refutes
-        self._budget = budget
-        self._measure = measure(start)
-        self._seen: set[tuple[object, ...]] = {_key(start)}
-
-    def run(self) -> bool:
-        """Repeat the passes until none helps (True) or the budget is used up (False)."""
-        position = 0
-        while position < len(PASSES):
-            moved = self._pass(PASSES[position])
-            if moved is None:
-                return False
-            # Whatever a later pass achieved may let an earlier, more important one go on.
-            position = 0 if moved and position else position + (not moved)
-        return True
-
-    def _pass(self, propose: Pass) -> bool | None:
-        """Go through a pass until it has nothing more to offer; say whether it helped, None where the budget ended."""
-        before = len(self.steps)
-        while True:
-            start = len(self.steps)
-            if not self._sweep(propose):
-                return None
-            if len(self.steps) == start:
-                return start > before
-
-    def _sweep(self, propose: Pass) -> bool:
-        """Go through the proposals of a pass once; False where the budget ended."""
-        proposals = propose(self.best, self._knobs)
-        candidate = next(proposals, None)
-        while candidate is not None:
-            answer = self._accept(candidate)
-            if answer is None:
-                return False
-            try:
-                candidate = proposals.send(answer)
-            except StopIteration:
-                candidate = None
-        return True
-
-    def _accept(self, candidate: Candidate) -> bool | None:
-        """Accept a candidate that is plainer and still refutes; None where the budget does not allow to find out."""
-        size = measure(candidate.instance)
-        key = _key(candidate.instance)
-        if size >= self._measure or key in self._seen:
-            return False
-        if self.evaluations >= self._budget:
-            return None
-        self._seen.add(key)
-        self.evaluations += 1
-        if not self._still_refutes(candidate.instance):
-            return False
-        self.best, self._measure = candidate.instance, size
-        self.steps.append(candidate.words)
-        return True
-
-
-def _key(instance: Instance) -> tuple[object, ...]:
-    """Return what tells two instances apart."""
-    values = tuple((name, value.numpy().tobytes()) for name, value in instance.values.items())
-    return tuple(instance.sizes.items()), values, tuple(sorted(instance.rounded))
+def _run(search: Shrinking) -> None:
+    """Repeat the passes until none helps."""
+    position = 0
+    while position < len(PASSES):
+        before = steps = len(search.steps)
+        PASSES[position](search)
+        while len(search.steps) > steps:
+            steps = len(search.steps)
+            PASSES[position](search)
+        # Whatever a later pass achieved may let an earlier, more important one go on.
+        position = 0 if steps > before else position + 1

@@ -1,6 +1,6 @@
 """Plainer tensors as wholes: structured members of the domain, lower rank, unit scale.
 
-What may be changed about an instance, and how plain it is: the order in which the shrinker descends.
+How plain an instance is, the order in which the shrinker descends, and what may be changed about it.
 
 Smaller sizes: drop rows and columns of every variable that carries a size letter.
 """
@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -28,65 +27,6 @@ Measure = tuple[int, int, int, float]
 """What the shrinker makes smaller; see `measure`."""
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """An instance to try, and what was changed, in words."""
-
-    instance: Instance
-    words: str
-
-
-Proposals: TypeAlias = Generator[Candidate, bool, Instance]
-"""Proposes candidates and is told of each whether it was accepted; in the end it says which instance it left off at.
-
-A pass that goes on after an acceptance goes on from the accepted instance; one that cannot, ends.
-"""
-
-
-@dataclass(frozen=True)
-class Knobs:
-    """What may be changed: quantified variables that no distribution draws on, and sizes that no drawn variable has.
-
-    Attributes:
-        setting: The setting.
-        free: The variables that may be changed.
-        letters: The size letters that may go down, with their least values.
-    """
-
-    setting: Setting
-    free: Mapping[str, Free]
-    letters: Mapping[str, int]
-
-    @classmethod
-    def of(cls, setting: Setting, given: Mapping[str, Free]) -> Knobs:
-        """Return the knobs of a setting and of what a claim quantifies over besides."""
-        used = {node.name for draw in setting.draws.values() for node in scalar_names(draw.distribution)}
-        free = {name: variable for name, variable in {**setting.free, **given}.items() if name not in used}
-        types = setting.variable_types()
-        fixed = [types[name] for name in types if name not in free]
-        stuck = used.union(*(kind.rows.letters | kind.cols.letters for kind in fixed))
-        letters = {letter: span.low for letter, span in setting.sizes.items() if letter not in stuck}
-        return cls(setting, free, letters)
-
-    def changed(self, instance: Instance, values: Mapping[str, Tensor], words: str) -> Candidate | None:
-        """Return the instance with some values replaced by exact ones; None where one leaves its domain.
-
-        Negative zeros become zeros.
-        """
-        exact = {name: value + 0.0 for name, value in values.items()}
-        if not all(contains(self.free[name].domain, value) for name, value in exact.items()):
-            return None
-        rounded = {name: radius for name, radius in instance.rounded.items() if name not in exact}
-        return Candidate(replace(instance, values={**instance.values, **exact}, rounded=rounded), words)
-
-
-def one(instance: Instance, candidate: Candidate | None) -> Proposals:
-    """Propose one candidate, if there is one."""
-    if candidate is not None and (yield candidate):
-        return candidate.instance
-    return instance
-
-
 def measure(instance: Instance) -> Measure:
     """Return how far an instance is from the plainest: sizes first, then bits of all numbers, signs, magnitudes.
 
@@ -101,17 +41,104 @@ def measure(instance: Instance) -> Measure:
     )
 
 
+class SpentError(Exception):
+    """The budget does not allow to find out whether a candidate still refutes."""
+
+
+class Shrinking:
+    """An instance on its way to a plainer one; remembers what was tried, so that a repeated pass costs nothing.
+
+    Variables drawn from distributions, and scalars and sizes that these use, stay as they are.
+
+    Args:
+        instance: An instance that refutes.
+        setting: Its setting.
+        given: Further variables that the claim quantifies over.
+        still_refutes: Whether an instance is a counterexample for certain.
+        budget: How often it may be asked.
+
+    Attributes:
+        best: The plainest instance so far that refutes.
+        steps: What led to it, in words.
+        evaluations: How many instances were judged.
+        free: The variables that may be changed.
+        letters: The size letters that may go down, with their least values.
+    """
+
+    def __init__(
+        self,
+        instance: Instance,
+        setting: Setting,
+        given: Mapping[str, Free],
+        still_refutes: Callable[[Instance], bool],
+        budget: int,
+    ) -> None:
+        self.best = instance
+        self.steps: list[str] = []
+        self.evaluations = 0
+        used = {node.name for draw in setting.draws.values() for node in scalar_names(draw.distribution)}
+        self.free = {name: variable for name, variable in {**setting.free, **given}.items() if name not in used}
+        types = setting.variable_types()
+        fixed = [types[name] for name in types if name not in self.free]
+        stuck = used.union(*(kind.rows.letters | kind.cols.letters for kind in fixed))
+        self.letters = {letter: span.low for letter, span in setting.sizes.items() if letter not in stuck}
+        self._still_refutes = still_refutes
+        self._budget = budget
+        self._measure = measure(instance)
+        self._seen: set[tuple[object, ...]] = {_key(instance)}
+
+    def accepts(self, candidate: Instance, words: str) -> bool:
+        """Take an instance for the best one, if it is plainer and still refutes; say whether.
+
+        Args:
+            candidate: The instance.
+            words: What was changed.
+
+        Raises:
+            SpentError: The budget is used up.
+        """
+        size, key = measure(candidate), _key(candidate)
+        if size >= self._measure or key in self._seen:
+            return False
+        if self.evaluations >= self._budget:
+            raise SpentError
+        self._seen.add(key)
+        self.evaluations += 1
+        if not self._still_refutes(candidate):
+            return False
+        self.best, self._measure = candidate, size
+        self.steps.append(words)
+        return True
+
+    def changes(self, values: Mapping[str, Tensor], words: str) -> bool:
+        """Do the same with the best instance, some of its values replaced by exact ones, unless one leaves its domain.
+
+        Negative zeros become zeros.
+        """
+        exact = {name: value + 0.0 for name, value in values.items()}
+        if not all(contains(self.free[name].domain, value) for name, value in exact.items()):
+            return False
+        rounded = {name: radius for name, radius in self.best.rounded.items() if name not in exact}
+        return self.accepts(replace(self.best, values={**self.best.values, **exact}, rounded=rounded), words)
+
+
+def _key(instance: Instance) -> tuple[object, ...]:
+    """Return what tells two instances apart."""
+    values = tuple((name, value.numpy().tobytes()) for name, value in instance.values.items())
+    return tuple(instance.sizes.items()), values, tuple(sorted(instance.rounded))
+
+
 _FAMILIES = 6  # of each domain's structured families, those that come first
 
 
-def unit_scales(instance: Instance, knobs: Knobs) -> Proposals:
+def unit_scales(search: Shrinking) -> None:
     """Propose to scale variables by powers of two so that their largest entry is between 1 and 2.
 
     All variables whose domains are cones together, each tensor with each scalar, each alone: a hypothesis such as
     norm(A) <= M lets A and M go down only side by side. It ends with the first that is accepted.
     """
-    exponents = {}
-    for name, variable in knobs.free.items():
+    instance, exponents = search.best, {}
+    for name, variable in search.free.items():
         size = instance.values[name].abs().max().item() if instance.values[name].numel() else 0.0
         if is_cone(variable.domain) and size > 0 and math.frexp(size)[1] != 1:
             exponents[name] = 1 - math.frexp(size)[1]
@@ -122,10 +149,8 @@ def unit_scales(instance: Instance, knobs: Knobs) -> Proposals:
     for group in dict.fromkeys(groups):
         for exponent in dict.fromkeys(exponents[name] for name in group):
             scaled = {name: _scaled(instance.values[name], exponent) for name in group}
-            candidate = knobs.changed(instance, scaled, f"{', '.join(group)} scaled by 2^{exponent}")
-            if candidate is not None and (yield candidate):
-                return candidate.instance
-    return instance
+            if search.changes(scaled, f"{', '.join(group)} scaled by 2^{exponent}"):
+                return
 
 
 def _scaled(value: Tensor, exponent: int) -> Tensor:
@@ -134,16 +159,14 @@ def _scaled(value: Tensor, exponent: int) -> Tensor:
     return value * 2.0**half * 2.0 ** (exponent - half)
 
 
-def plainer_tensors(instance: Instance, knobs: Knobs) -> Proposals:
+def plainer_tensors(search: Shrinking) -> None:
     """Propose for each tensor to be zero, the identity, all ones, a member of a structured family, of lower rank."""
-    for name in knobs.free:
-        if instance.values[name].ndim and instance.values[name].numel():
-            for words, value in _replacements(instance.values[name], knobs.free[name].domain):
-                before = instance
-                instance = yield from one(instance, knobs.changed(instance, {name: value}, f"{name}: {words}"))
-                if instance is not before:
+    for name, variable in search.free.items():
+        value = search.best.values[name]
+        if value.ndim and value.numel():
+            for words, plainer in _replacements(value, variable.domain):
+                if search.changes({name: plainer}, f"{name}: {words}"):
                     break  # the pass is repeated, and the next time starts from the new value
-    return instance
 
 
 def _replacements(value: Tensor, domain: Domain) -> Iterator[tuple[str, Tensor]]:
@@ -205,26 +228,21 @@ Kept = Mapping[str, list[int]]
 """The indices that stay, for each letter that loses some."""
 
 
-def smaller_sizes(instance: Instance, knobs: Knobs) -> Proposals:
+def smaller_sizes(search: Shrinking) -> None:
     """Propose smaller sizes, the smallest first.
 
     All letters at their low ends at once; one letter at its low end, with its first or its last indices; then runs of
     half, a quarter, ... of a letter's indices dropped, down to single ones. It ends with the first that is accepted.
-
-    Args:
-        instance: The instance.
-        knobs: What may be changed.
     """
-    for kept in _kept_indices(instance, knobs):
-        for candidate in _restrictions(instance, knobs, kept):
-            if (yield candidate):
-                return candidate.instance
-    return instance
+    for kept in _kept_indices(search):
+        words = ", ".join(f"{letter} = {len(indices)}" for letter, indices in kept.items())
+        if any(search.accepts(candidate, words) for candidate in _restrictions(search, kept)):
+            return
 
 
-def _kept_indices(instance: Instance, knobs: Knobs) -> Iterator[Kept]:
-    spans = {letter: instance.sizes[letter] for letter, low in knobs.letters.items() if instance.sizes[letter] > low}
-    lows = {letter: knobs.letters[letter] for letter in spans}
+def _kept_indices(search: Shrinking) -> Iterator[Kept]:
+    lows, sizes = search.letters, search.best.sizes
+    spans = {letter: sizes[letter] for letter, low in lows.items() if sizes[letter] > low}
     if len(spans) > 1:
         yield {letter: list(range(lows[letter])) for letter in spans}
     for letter, size in spans.items():
@@ -238,21 +256,21 @@ def _kept_indices(instance: Instance, knobs: Knobs) -> Iterator[Kept]:
             run //= 2
 
 
-def _restrictions(instance: Instance, knobs: Knobs, kept: Kept) -> Iterator[Candidate]:
+def _restrictions(search: Shrinking, kept: Kept) -> Iterator[Instance]:
     """Yield the instance with the kept indices only; twice where the axis of a product can be read two ways."""
+    instance = search.best
     sizes = {**instance.sizes, **{letter: len(indices) for letter, indices in kept.items()}}
-    words = ", ".join(f"{letter} = {len(indices)}" for letter, indices in kept.items())
-    compound = any(len(_factors(axis)) > 1 for v in knobs.free.values() for axis in (v.type.rows, v.type.cols))
+    compound = any(len(_factors(axis)) > 1 for v in search.free.values() for axis in (v.type.rows, v.type.cols))
     for first_is_fastest in (True, False) if compound else (True,):
         values = {name: value + 0.0 for name, value in instance.values.items()}  # no negative zeros
         rounded = dict(instance.rounded)
-        for name, variable in knobs.free.items():
+        for name, variable in search.free.items():
             if name in values and (variable.type.rows.letters | variable.type.cols.letters) & set(kept):
                 value, radius = _restricted(instance, name, variable, sizes, kept, first_is_fastest=first_is_fastest)
                 values[name] = value
                 rounded.pop(name, None)
                 rounded |= {name: radius} if radius else {}
-        yield Candidate(replace(instance, sizes=sizes, values=values, rounded=rounded), words)
+        yield replace(instance, sizes=sizes, values=values, rounded=rounded)
 
 
 def _restricted(

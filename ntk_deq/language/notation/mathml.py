@@ -10,9 +10,8 @@ from html import escape
 from ntk_deq.language.domain import DomainKind, Free
 from ntk_deq.language.format import (
     ATOM,
-    CONJUNCTION,
+    BINDING,
     DISJUNCTION,
-    NEGATION,
     POWER,
     PRODUCT,
     SUM,
@@ -161,19 +160,63 @@ def _raised(base: Expr, exponent: str) -> str:
 
 
 def _show(expr: Expr) -> str:
-    """Return the element of a node: the method of its kind, found by name."""
-    return _SHOWN[expr.kind](expr)
+    """Return the element of a node."""
+    match expr.kind:
+        case Kind.NUMBER:
+            return _number(expr.value if expr.value is not None else Fraction(0))
+        case Kind.NAME:
+            return _name(expr.name)
+        case Kind.INDEX:
+            return _index(expr)
+        case Kind.CALL:
+            return _call(expr)
+        case Kind.AT:
+            values = map(_show, expr.args[1:])
+            pairs = [group(_name(name), mo("="), value) for name, value in zip(expr.names, values, strict=True)]
+            return tag("msub", group(_part(expr.args[0], ATOM), mo("|", stretchy="true")), _listed(pairs))
+        case Kind.FUNCTION:
+            return group(_name(expr.names[0]), mo("↦"), _show(expr.args[0]))
+        case Kind.NEGATE:
+            (part,) = expr.args
+            return group(mo("−", form="prefix"), _part(part, PRODUCT if _is_fraction(part) else POWER))
+        case Kind.ADD | Kind.SUBTRACT:
+            left, right = expr.args
+            sign = "+" if expr.kind is Kind.ADD else "−"
+            # Two signs must not meet, as they would in a - -b.
+            second = fenced(_show(right)) if _first(right).kind is Kind.NEGATE else _part(right, TENSOR)
+            return group(_part(left, SUM), mo(sign, form="infix"), second)
+        case Kind.MULTIPLY:
+            return _product(*expr.args)
+        case Kind.DIVIDE:
+            return tag("mfrac", *map(_show, expr.args))
+        case Kind.POWER:
+            return _raised(expr.args[0], _show(expr.args[1]))
+        case Kind.TRANSPOSE:
+            return _raised(expr.args[0], mo("⊤"))
+        case Kind.COMPARE:
+            return _comparison(expr)
+        case Kind.AND | Kind.OR:
+            strength = BINDING[expr.kind]
+            return _joined([_part(expr.args[0], strength), _part(expr.args[1], strength + 1)], words(expr.kind))
+        case Kind.NOT:
+            return group(words("not"), _part(expr.args[0], ATOM))
+        case Kind.FOR_ALL | Kind.FOR_SOME:
+            condition = [mo(":"), _part(expr.args[1], DISJUNCTION)] if len(expr.args) > 1 else []
+            return _quantified(expr, _listed(map(_name, expr.names)), *condition)
+        case Kind.EACH | Kind.SOME:
+            return _quantified(expr, _range(expr))
+        case Kind.OVER:
+            return group(_show(expr.args[0]), mo(","), _range(expr))
 
 
-def _show_number(expr: Expr) -> str:
-    return _number(expr.value if expr.value is not None else Fraction(0))
+def _quantified(expr: Expr, *reach: str) -> str:
+    body = expr.args[0]
+    shown = _show(body) if body.kind in (Kind.EACH, Kind.SOME) else _part(body, DISJUNCTION)
+    sign = mo("∀" if expr.kind in (Kind.FOR_ALL, Kind.EACH) else "∃")
+    return group(shown, mo(","), tag("mspace", width="1em"), sign, *reach)
 
 
-def _show_name(expr: Expr) -> str:
-    return _name(expr.name)
-
-
-def _show_index(expr: Expr) -> str:
+def _index(expr: Expr) -> str:
     name = _name(expr.name)
     if len(expr.args) == 2 or is_member(expr):
         name = _member(symbol(expr.name), _show(expr.args[0]))
@@ -196,29 +239,7 @@ def _is_time(index: Expr) -> bool:
     return index.type is not None and index.type.sort is Sort.TIME
 
 
-def _show_at(expr: Expr) -> str:
-    pairs = [group(_name(name), mo("="), _show(value)) for name, value in zip(expr.names, expr.args[1:], strict=True)]
-    return tag("msub", group(_part(expr.args[0], ATOM), mo("|", stretchy="true")), _listed(pairs))
-
-
-def _show_function(expr: Expr) -> str:
-    return group(_name(expr.names[0]), mo("↦"), _show(expr.args[0]))
-
-
-def _show_negate(expr: Expr) -> str:
-    return group(mo("−", form="prefix"), _part(expr.args[0], PRODUCT if _is_fraction(expr.args[0]) else POWER))
-
-
-def _show_sum(expr: Expr) -> str:
-    left, right = expr.args
-    sign = "+" if expr.kind is Kind.ADD else "−"
-    # Two signs must not meet, as they would in a - -b.
-    second = fenced(_show(right)) if _first(right).kind is Kind.NEGATE else _part(right, TENSOR)
-    return group(_part(left, SUM), mo(sign, form="infix"), second)
-
-
-def _show_product(expr: Expr) -> str:
-    left, right = expr.args
+def _product(left: Expr, right: Expr) -> str:
     head = _first(right)
     # Two numbers side by side would read as one, a letter and the name of a function or of several letters as one word.
     visible = head.kind is Kind.NUMBER or _is_filled(head) or _is_word(head) or _is_word(_last(left))
@@ -274,19 +295,7 @@ def _is_word(expr: Expr) -> bool:
     return expr.kind in (Kind.NAME, Kind.INDEX) and expr.name != PATH_LENGTH and symbol(expr.name).is_word
 
 
-def _show_quotient(expr: Expr) -> str:
-    return tag("mfrac", _show(expr.args[0]), _show(expr.args[1]))
-
-
-def _show_power(expr: Expr) -> str:
-    return _raised(expr.args[0], _show(expr.args[1]))
-
-
-def _show_transpose(expr: Expr) -> str:
-    return _raised(expr.args[0], mo("⊤"))
-
-
-def _show_comparison(expr: Expr) -> str:
+def _comparison(expr: Expr) -> str:
     order = order_of(expr)
     if order is not None:
         larger, smaller, strict = order
@@ -303,44 +312,12 @@ def _show_comparison(expr: Expr) -> str:
     return group(*row)
 
 
-def _show_and(expr: Expr) -> str:
-    return _joined([_part(expr.args[0], CONJUNCTION), _part(expr.args[1], NEGATION)], words("and"))
-
-
-def _show_or(expr: Expr) -> str:
-    return _joined([_part(expr.args[0], DISJUNCTION), _part(expr.args[1], CONJUNCTION)], words("or"))
-
-
-def _show_not(expr: Expr) -> str:
-    return group(words("not"), _part(expr.args[0], ATOM))
-
-
-def _show_for_all(expr: Expr) -> str:
-    names = _listed(map(_name, expr.names))
-    condition = [mo(":"), _part(expr.args[1], DISJUNCTION)] if len(expr.args) > 1 else []
-    return _quantified(expr.args[0], "∀" if expr.kind is Kind.FOR_ALL else "∃", names, *condition)
-
-
-def _quantified(body: Expr, sign: str, *reach: str) -> str:
-    shown = _show(body) if body.kind in (Kind.EACH, Kind.SOME) else _part(body, DISJUNCTION)
-    return group(shown, mo(","), tag("mspace", width="1em"), mo(sign), *reach)
-
-
-def _show_ranged(expr: Expr) -> str:
-    """Show a statement for all, or for some, members of a range; inside a call, what is taken over one."""
-    sign = {Kind.EACH: "∀", Kind.SOME: "∃"}.get(expr.kind)
-    reach = group(_name(expr.names[0]), mo("="), *_listed_range(expr))
-    if sign is None:
-        return group(_show(expr.args[0]), mo(","), reach)
-    return _quantified(expr.args[0], sign, reach)
-
-
-def _listed_range(expr: Expr) -> tuple[str, ...]:
+def _range(expr: Expr) -> str:
     start, stop = map(_show, expr.args[1:])
-    return start, mo(","), mo("…"), mo(","), stop
+    return group(_name(expr.names[0]), mo("="), start, mo(","), mo("…"), mo(","), stop)
 
 
-def _show_folded(name: str, over: Expr) -> str:
+def _folded(name: str, over: Expr) -> str:
     """Show a sum, a product, a maximum over a range."""
     body, start, stop = over.args
     fold = FOLDS.get(name, Fold())
@@ -348,14 +325,13 @@ def _show_folded(name: str, over: Expr) -> str:
         under = group(_name(over.names[0]), mo("="), _show(start))
         big = tag("munderover", mo(fold.sign), under, _show(stop))
         return group(big, _part(body, TENSOR if fold.joins is Kind.ADD else POWER))
-    under = group(_name(over.names[0]), mo("="), *_listed_range(over))
-    return applied(tag("munder", tag("mi", escape(name), mathvariant="normal"), under), _show(body))
+    return applied(tag("munder", tag("mi", escape(name), mathvariant="normal"), _range(over)), _show(body))
 
 
-def _show_call(expr: Expr) -> str:
+def _call(expr: Expr) -> str:
     name, arguments = expr.name, expr.args
     if arguments and arguments[0].kind is Kind.OVER:
-        whole = _show_folded(name, arguments[0])
+        whole = _folded(name, arguments[0])
         return group(whole, *(fenced(_show(argument)) for argument in arguments[1:]))
     if name in _NOTATIONS:
         return _NOTATIONS[name](arguments)
@@ -413,29 +389,4 @@ _NOTATIONS: dict[str, Callable[[tuple[Expr, ...]], str]] = {
     Sign.STACK: lambda arguments: _table(map(row_parts, arguments)),
     **{name: _filled(str(record.filled)) for name, record in FUNCTIONS.items() if record.filled is not None},
     "grad": _gradient,
-}
-
-_SHOWN: dict[Kind, Callable[[Expr], str]] = {
-    Kind.NUMBER: _show_number,
-    Kind.NAME: _show_name,
-    Kind.INDEX: _show_index,
-    Kind.CALL: _show_call,
-    Kind.AT: _show_at,
-    Kind.FUNCTION: _show_function,
-    Kind.NEGATE: _show_negate,
-    Kind.ADD: _show_sum,
-    Kind.SUBTRACT: _show_sum,
-    Kind.MULTIPLY: _show_product,
-    Kind.DIVIDE: _show_quotient,
-    Kind.POWER: _show_power,
-    Kind.TRANSPOSE: _show_transpose,
-    Kind.COMPARE: _show_comparison,
-    Kind.AND: _show_and,
-    Kind.OR: _show_or,
-    Kind.NOT: _show_not,
-    Kind.FOR_ALL: _show_for_all,
-    Kind.FOR_SOME: _show_for_all,
-    Kind.EACH: _show_ranged,
-    Kind.SOME: _show_ranged,
-    Kind.OVER: _show_ranged,
 }

@@ -24,8 +24,8 @@ from ntk_deq.certified.algebraic_matrix import ExactMatrix
 from ntk_deq.claims.claim import Claim
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.exact import OPERATORS, ExactNames, value_of
-from ntk_deq.evaluation.functions.exact import FUNCTIONS as EXACT
-from ntk_deq.evaluation.functions.exact import Value
+from ntk_deq.evaluation.functions import ExactValue as Value
+from ntk_deq.evaluation.functions.twins import EXACT
 from ntk_deq.falsify.shrink import entry_places
 from ntk_deq.language.domain import DomainKind, Free
 from ntk_deq.language.functions import FUNCTIONS

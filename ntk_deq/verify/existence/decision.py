@@ -23,7 +23,8 @@ from ntk_deq.claims.existence import membership
 from ntk_deq.errors import ExpressionError, LimitError, NtkDeqError
 from ntk_deq.evaluation.environment import OutsideClaimError
 from ntk_deq.evaluation.exact import ExactNames, decided
-from ntk_deq.evaluation.functions.exact import Value, as_matrix
+from ntk_deq.evaluation.functions import ExactValue as Value
+from ntk_deq.evaluation.functions import as_exact_matrix as as_matrix
 from ntk_deq.evaluation.instance import Instance, shape_of
 from ntk_deq.evaluation.quantity import Outcome, Truth
 from ntk_deq.falsify.domains import contains

@@ -30,7 +30,7 @@ from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.balls import evaluate
 from ntk_deq.evaluation.environment import Notes, OutsideClaimError
 from ntk_deq.evaluation.exact import ExactNames, decided, value_of
-from ntk_deq.evaluation.functions.exact import Value
+from ntk_deq.evaluation.functions import ExactValue as Value
 from ntk_deq.evaluation.instance import Instance, shape_of
 from ntk_deq.evaluation.quantity import Outcome, Truth
 from ntk_deq.falsify.domains import within

@@ -1,10 +1,10 @@
 """Claims about training runs: the run on an instance, its judged steps, and what the report needs of it.
 
 Here: what is trained on an instance, and the steps or times at which a claim is judged. The twins are descent.py and
-flow.py (flow_course.py: its times), judged.py what they share, trajectory.py a run with its distance from the exact,
-proven.py a window with proven bounds, continuation.py what follows it, between.py and ends.py what is said apart from
-judged steps, scoring.py the run in short, choose.py, aims.py and sweep.py the claim's free constants, records.py the
-report's data.
+flow.py (flow_course.py: its times), judged.py what they share, trajectory.py a run with its distance from the exact and
+its end, proven.py a window with proven bounds, continuation.py what follows it, between.py what is said apart from
+judged steps, scoring.py the run in short, choose.py and sweep.py the claim's free constants, records.py the report's
+data.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ntk_deq.evaluation.environment import Environment, Notes, OutsideClaimError
 from ntk_deq.evaluation.equilibria import float_centre
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Matrix, Scalar
-from ntk_deq.language.declaration import Role
+from ntk_deq.language.declaration import ModelSignature, Role
 from ntk_deq.language.parser import parse
 from ntk_deq.language.run import LOSS, PATH_LENGTH
 from ntk_deq.language.tree import Expr
@@ -317,6 +317,13 @@ SOLVER_TOLERANCE = 1e-12
 _PREDICTIONS = "yhat"
 
 
+def model_of(signature: ModelSignature, values: Mapping[str, Tensor]) -> tuple[EquilibriumModel, Tensor, Tensor]:
+    """Return the model that values of its variables make, its inputs and its targets."""
+    model = model_class(signature).from_variables(values)
+    data = (next((values[name] for name in signature.names(role)), None) for role in (Role.INPUT, Role.TARGET))
+    return model, *model.data(*data)
+
+
 @dataclass(frozen=True)
 class Trainee:
     """A model with its data on one instance.
@@ -343,14 +350,12 @@ class Trainee:
         signature = env.model
         assert signature is not None
         values = {name: value.to(env.like) for name, value in instance.values.items()}
-        model = model_class(signature).from_variables(values)
+        model, X, y = model_of(signature, values)
         radius = {name: _radius(env.variables[name], values[name]) for name in signature.names()}
         start = {name: radius[name] for name in model.parameters()}
         scalars = {name: radius[name] for name in signature.names(Role.HYPERPARAMETER) if radius[name]}
-        data = [next(iter(signature.names(role)), None) for role in (Role.INPUT, Role.TARGET)]
-        X, y = model.data(*(None if name is None else values[name] for name in data))
-        known = [0.0 if name is None else radius[name] for name in data]
-        return cls(model, X, y, start, (known[0], known[1]), scalars)
+        off = [next((radius[name] for name in signature.names(role)), 0.0) for role in (Role.INPUT, Role.TARGET)]
+        return cls(model, X, y, start, (off[0], off[1]), scalars)
 
     def moved(self, apart: float, generator: torch.Generator) -> tuple[EquilibriumModel, Tensor, Tensor, float]:
         """Move all that is not known exactly in a random direction, by its radius times one factor.

@@ -224,7 +224,7 @@ def open_intervals(claim: Claim, moments: Moments, outcomes: Mapping[str, Outcom
         moments: The judged steps.
         outcomes: What the conclusions came to at the judged steps; those without a value are left out.
     """
-    names = [name for name, formula in claim.conclude.items() if name in outcomes and _quantified(formula.expr)]
+    names = [name for name, formula in claim.conclude.items() if name in outcomes and quantified(formula.expr)]
     hopeless = not names or not all(_bare(claim.conclude[name].expr) for name in names)
     hopeless = hopeless or any(outcomes[name].truth < Truth.TIGHT for name in names)
     several, found = has_several_indices(claim) or not names, []
@@ -289,6 +289,16 @@ def _is_affine(expr: Expr, name: str) -> bool:
     return expr.kind is Kind.NAME
 
 
+def bounds_of_loss(expr: Expr) -> Iterator[tuple[str, Expr]]:
+    """Yield the index and the bound of each comparison `L[k] <= B(k)` whose bound uses no step that moves."""
+    for node in expr.walk():
+        if node.kind is Kind.COMPARE and node.operators == ("<=",):
+            left, right = node.args
+            fixed = all(part.args[0].kind is Kind.NUMBER for part in right.walk() if part.kind is Kind.INDEX)
+            if fixed and left.kind is Kind.INDEX and left.name == LOSS and left.args[0].kind is Kind.NAME:
+                yield left.args[0].name, right
+
+
 def _has(expr: Expr, name: str) -> bool:
     return any(node.kind is Kind.NAME and node.name == name for node in expr.walk())
 
@@ -303,7 +313,8 @@ def has_several_indices(claim: Claim) -> bool:
     return any(len(node.names) > 1 for node in nodes if node.kind is Kind.FOR_ALL)
 
 
-def _quantified(expr: Expr) -> bool:
+def quantified(expr: Expr) -> bool:
+    """Whether a statement speaks of every step."""
     return any(node.kind is Kind.FOR_ALL for node in expr.walk())
 
 

@@ -32,7 +32,14 @@ from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.verify.results import TrainingRecord
 from ntk_deq.verify.runs import NoRunError
 from ntk_deq.verify.training import SOLVER_TOLERANCE, Moments, Point, StepMoments, Trainee
-from ntk_deq.verify.training.between import at_every_index, covered_intervals, named_steps, worse
+from ntk_deq.verify.training.between import (
+    at_every_index,
+    bounds_of_loss,
+    covered_intervals,
+    named_steps,
+    quantified,
+    worse,
+)
 from ntk_deq.verify.training.flow import FlowTwin, flow
 from ntk_deq.verify.training.records import training_record
 from ntk_deq.verify.training.trajectory import SAFETY, Trajectory, hulls
@@ -158,7 +165,7 @@ def continued(
     trainee = Trainee.of(env, instance)
     eta = float(window.step.ball.mid())
     run = replace(claim.run, kind=GRADIENT_FLOW, steps=FLOW_STEPS)
-    names = [name for name, f in claim.conclude.items() if any(node.kind is Kind.FOR_ALL for node in f.expr.walk())]
+    names = [name for name, f in claim.conclude.items() if quantified(f.expr)]
     try:
         times = sorted({eta * at for at in (*named_steps(claim), window.points[-1].at)})
         course = _as_steps(flow(run, trainee, env, times=times), trainee, window.step, env.notes.check_time)
@@ -301,24 +308,15 @@ def _loss(env: Environment) -> Scalar:
 
 def _geometric(expr: Expr, moments: Moments) -> tuple[Scalar, Scalar] | None:
     """Return B(0) and B(1) where a statement is L[k] <= B(k) for all k and B falls geometrically."""
-    for node in expr.walk():
-        if node.kind is not Kind.COMPARE or node.operators != ("<=",):
+    if any(part.kind is Kind.FOR_ALL and len(part.names) > 1 for part in expr.walk()):
+        return None  # the other indices may stand in the bound
+    for index, bound in bounds_of_loss(expr):
+        if any(part.kind is Kind.INDEX and part.args[0].value != 0 for part in bound.walk()):
             continue
-        left, right = node.args
-        if left.kind is Kind.INDEX and left.name == LOSS and left.args[0].kind is Kind.NAME:
-            index = left.args[0].name
-            if any(part.kind is Kind.INDEX and not _is_start(part.args[0]) for part in right.walk()):
-                continue
-            if any(part.kind is Kind.FOR_ALL and len(part.names) > 1 for part in expr.walk()):
-                continue  # the other indices may stand in the bound
-            try:
-                first, second, third = (evaluate_scalar(right, moments.start, {index: k}) for k in range(3))
-            except OutsideClaimError:  # it has no value at the first steps, which need not be meant
-                continue
-            if (first.ball * third.ball - second.ball * second.ball).contains(0) and first.ball > arb(0):
-                return first, second
+        try:
+            first, second, third = (evaluate_scalar(bound, moments.start, {index: k}) for k in range(3))
+        except OutsideClaimError:  # it has no value at the first steps, which need not be meant
+            continue
+        if (first.ball * third.ball - second.ball * second.ball).contains(0) and first.ball > arb(0):
+            return first, second
     return None
-
-
-def _is_start(index: Expr) -> bool:
-    return index.kind is Kind.NUMBER and index.value == 0

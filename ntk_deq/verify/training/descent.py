@@ -1,4 +1,7 @@
-"""The twin of gradient descent: its run as it is judged, what stands in for it beyond, how it is scored in short."""
+"""The twin of gradient descent: its run as it is judged, what stands in for it beyond, how it is scored in short.
+
+At which step a run ends, and how certain that is, stands at the end.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import math
 import time
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import ClassVar
@@ -29,19 +32,24 @@ from ntk_deq.verify.results import TrainingRecord
 from ntk_deq.verify.training import SOLVER_TOLERANCE, Moments, Point, StepMoments, Trainee
 from ntk_deq.verify.training.between import has_several_indices, open_intervals
 from ntk_deq.verify.training.continuation import continued
-from ntk_deq.verify.training.ends import LossBounds, LossNoise, end_at_the_start, end_of_descent, output_noise
 from ntk_deq.verify.training.judged import TrainingTwin
 from ntk_deq.verify.training.proven import at_rest, proven_window, rests, steps_at_rest
 from ntk_deq.verify.training.scoring import SNAPSHOTS, STEPS
 from ntk_deq.verify.training.trajectory import (
+    KNOWN,
     LOSS_ROUNDING,
     SAFETY,
+    UNTIL_ROUNDING,
+    End,
+    LossNoise,
     Trajectory,
     again_if_interrupted,
+    end_at_the_start,
     errors_from_start,
     estimated_point,
     growth_of_errors,
     known_to,
+    output_noise,
     positive,
 )
 
@@ -74,7 +82,66 @@ class DescentTwin(TrainingTwin):
 
     def trajectory(self, run: Run, trainee: Trainee, env: Environment, keep: Sequence[int]) -> Trajectory:
         """Descend, and keep the range of the loss between judged steps."""
-        return descent(run, trainee, env, keep=keep)
+        started = time.perf_counter()
+        assert run.step is not None
+        step = positive(run.step, env)
+        off = known_to(run.step, step, LARGEST_STEP_ERROR)
+        losses, noises = array("d"), array("d")  # eight bytes a step, a million steps at most
+        multiple = trainee.multiple
+        noise_of = LossNoise(trainee) if multiple is None else None
+
+        slopes: dict[str, Tensor] = {}
+
+        def watch(k: int, point: FieldPoint) -> None:
+            env.notes.check_time()
+            losses.append(point.loss_value)
+            slopes.update(point.gradients)
+            if noise_of is not None:
+                noises.append(noise_of.at(point))
+
+        done = gradient_descent(
+            trainee.model,
+            trainee.X,
+            trainee.y,
+            step=float(step.ball.mid()),
+            steps=run.steps,
+            until=float(run.until),
+            snapshots=run.judged,
+            rtol=SOLVER_TOLERANCE,
+            keep=[*FIRST_STEPS, *(run.steps - k for k in FIRST_STEPS if k < run.steps), *keep],
+            blow_up=math.inf,  # a loss that rises by more may come back
+            on_step=watch,
+        )
+        again_if_interrupted(done)
+        if done.status is RunStatus.STATIONARY and done.steps == 0 and rests(trainee, env):
+            ats = steps_at_rest(run)
+            done, points = at_rest(done, trainee, ats, ats[-1])
+            end = end_at_the_start(done, env)
+            return Trajectory(done, points, step, (), certified=True, seconds=0.0, end=end, resting=True)
+        ats = [int(snapshot.at) for snapshot in done.snapshots]
+        proven = proven_window(trainee, env, step=step, ats=ats)
+        known = len(proven.points)
+        points, slack = proven.points, LOSS_ROUNDING
+        if known < len(ats):
+            points = (*points, *_estimated_points(done, trainee, known, off, env.notes.check_time))
+            # A large weight is known to less than a small one, along which the loss may be the steeper.
+            off_by = sum(float(slopes[name].norm()) * radius for name, radius in points[-1].radius.items())
+            slack = math.inf if math.isnan(off_by) else slack  # no slope, along which nothing is known
+            slack = max(slack, SAFETY * off_by / losses[-1]) if losses[-1] > 0 else slack
+            why = proven.reason or f"steps beyond {ats[known - 1]} would take too long to prove"
+            env.notes.estimated.setdefault("gradient descent", f"its errors are added up, not proven: {why}")
+            ranges = () if multiple is None else _ranges(losses, points)
+        else:
+            ranges = proven.losses
+        end = end_at_the_start(done, env)
+        if not end.unsure:
+            noise = output_noise(trainee)
+            bounds = LossBounds(losses, proven.bounds, slack, noise, 1.0 if multiple is None else float(multiple))
+            if multiple is None:
+                bounds = replace(bounds, errors=_loss_errors(losses, noises, done, points))
+            end = end_of_descent(done, bounds, float(run.until))
+        seconds = time.perf_counter() - started
+        return Trajectory(done, points, step, ranges, certified=known == len(ats), seconds=seconds, end=end)
 
     def moments(self, course: Trajectory, env: Environment, changing: frozenset[str], run: Run) -> StepMoments:
         """Return the judged steps as environments."""
@@ -147,70 +214,6 @@ class DescentTwin(TrainingTwin):
         )
 
 
-def descent(run: Run, trainee: Trainee, env: Environment, *, keep: Sequence[int] = ()) -> Trajectory:
-    """Run gradient descent, and keep the range of the loss between judged steps; those in `keep` are judged too."""
-    started = time.perf_counter()
-    assert run.step is not None
-    step = positive(run.step, env)
-    off = known_to(run.step, step, LARGEST_STEP_ERROR)
-    losses, noises = array("d"), array("d")  # eight bytes a step, a million steps at most
-    multiple = trainee.multiple
-    noise_of = LossNoise(trainee) if multiple is None else None
-
-    slopes: dict[str, Tensor] = {}
-
-    def watch(k: int, point: FieldPoint) -> None:
-        env.notes.check_time()
-        losses.append(point.loss_value)
-        slopes.update(point.gradients)
-        if noise_of is not None:
-            noises.append(noise_of.at(point))
-
-    done = gradient_descent(
-        trainee.model,
-        trainee.X,
-        trainee.y,
-        step=float(step.ball.mid()),
-        steps=run.steps,
-        until=float(run.until),
-        snapshots=run.judged,
-        rtol=SOLVER_TOLERANCE,
-        keep=[*FIRST_STEPS, *(run.steps - k for k in FIRST_STEPS if k < run.steps), *keep],
-        blow_up=math.inf,  # a loss that rises by more may come back
-        on_step=watch,
-    )
-    again_if_interrupted(done)
-    if done.status is RunStatus.STATIONARY and done.steps == 0 and rests(trainee, env):
-        ats = steps_at_rest(run)
-        done, points = at_rest(done, trainee, ats, ats[-1])
-        end = end_at_the_start(done, env)
-        return Trajectory(done, points, step, (), certified=True, seconds=0.0, end=end, resting=True)
-    ats = [int(snapshot.at) for snapshot in done.snapshots]
-    proven = proven_window(trainee, env, step=step, ats=ats)
-    known = len(proven.points)
-    points, slack = proven.points, LOSS_ROUNDING
-    if known < len(ats):
-        points = (*points, *_estimated_points(done, trainee, known, off, env.notes.check_time))
-        # A large weight is known to less than a small one, along which the loss may be the steeper.
-        off_by = sum(float(slopes[name].norm()) * radius for name, radius in points[-1].radius.items())
-        slack = math.inf if math.isnan(off_by) else slack  # no slope, along which nothing is known
-        slack = max(slack, SAFETY * off_by / losses[-1]) if losses[-1] > 0 else slack
-        why = proven.reason or f"steps beyond {ats[known - 1]} would take too long to prove"
-        env.notes.estimated.setdefault("gradient descent", f"its errors are added up, not proven: {why}")
-        ranges = () if multiple is None else _ranges(losses, points)
-    else:
-        ranges = proven.losses
-    end = end_at_the_start(done, env)
-    if not end.unsure:
-        noise = output_noise(trainee)
-        bounds = LossBounds(losses, proven.bounds, slack, noise, 1.0 if multiple is None else float(multiple))
-        if multiple is None:
-            bounds = replace(bounds, errors=_loss_errors(losses, noises, done, points))
-        end = end_of_descent(done, bounds, float(run.until))
-    seconds = time.perf_counter() - started
-    return Trajectory(done, points, step, ranges, certified=known == len(ats), seconds=seconds, end=end)
-
-
 def _loss_errors(
     losses: Sequence[float], noises: Sequence[float], done: TrainingRun, points: Sequence[Point]
 ) -> list[float]:
@@ -239,3 +242,60 @@ def _ranges(losses: Sequence[float], points: Sequence[Point]) -> tuple[arb, ...]
         return ()
     parts = [losses[int(a.at) : int(b.at) + 1] for a, b in pairwise(points)]
     return tuple(arb(min(part)).union(arb(max(part))) * sc.with_radius(1.0, LOSS_ROUNDING) for part in parts)
+
+
+@dataclass(frozen=True)
+class LossBounds:
+    """What is known of the loss at each step of a computed run of descent.
+
+    Attributes:
+        losses: As computed.
+        proven: Lower and upper bounds of the exact ones, from the start on as far as they are proven.
+        slack: Relative error of the others.
+        noise: Error of their residuals' norm.
+        factor: f where the loss is f norm(yhat - y)^2/2.
+        errors: Where it is not: the error of each loss, absolute, in place of those two.
+    """
+
+    losses: Sequence[float]
+    proven: Tensor
+    slack: float
+    noise: float
+    factor: float = 1.0
+    errors: Sequence[float] | None = None
+
+    def at(self, k: int) -> tuple[float, float]:
+        """Return bounds of the loss at a step."""
+        if k < len(self.proven):
+            low, high = self.proven[k].tolist()
+            return low, high
+        if self.errors is not None:
+            return self.losses[k] - self.errors[k], self.losses[k] + self.errors[k]
+        residual = math.sqrt(2 * self.losses[k] / self.factor)
+        low, high = max(0.0, residual - self.noise), residual + self.noise
+        below, above = self.factor * low * low / 2, self.factor * high * high / 2
+        return below * max(0.0, 1 - self.slack), above * (1 + self.slack)
+
+
+def end_of_descent(run: TrainingRun, bounds: LossBounds, until: float) -> End:
+    """Return how certain it is at which step the loss is `until` times the first one, for the first time.
+
+    Args:
+        run: The run.
+        bounds: What is known of its losses.
+        until: The floor.
+    """
+    least, most = bounds.at(0)
+    if most < 0:
+        return KNOWN
+    ended = run.steps if run.status is RunStatus.LOSS_FLOOR else None
+    for k in range(1, len(bounds.losses)):
+        if until == 0 and bounds.losses[k] > 0:
+            continue
+        low, high = bounds.at(k)
+        above = low > until * most * (1 + UNTIL_ROUNDING)
+        below = high <= until * least * (1 - UNTIL_ROUNDING)
+        if not (below if k == ended else above):
+            why = "is `until` times L[0] to within what is known of it"
+            return End(f"whether the run ends at k = {k:,} is not certain: L[{k}] {why}", k)
+    return KNOWN

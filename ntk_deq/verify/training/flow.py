@@ -1,4 +1,4 @@
-"""The twin of gradient flow: its run as it is judged, how it is scored in short, and what shows it in brief."""
+"""The twin of gradient flow: its run as it is judged, when it ends, how it is scored in short, and what shows it."""
 
 from __future__ import annotations
 
@@ -31,19 +31,25 @@ from ntk_deq.language.tree import Formula
 from ntk_deq.systems.model import EquilibriumModel, output_loss
 from ntk_deq.verify.runs import NoRunError
 from ntk_deq.verify.training import FLOW_TOLERANCE, SOLVER_TOLERANCE, Point, TimeMoments, Trainee, loss_gradient
-from ntk_deq.verify.training.ends import end_at_the_start, end_of_flow, moved_along
 from ntk_deq.verify.training.flow_course import early_breaks, ended_at_floor, telling_times
 from ntk_deq.verify.training.judged import TrainingTwin
 from ntk_deq.verify.training.proven import at_rest, is_still, rests, times_at_rest
 from ntk_deq.verify.training.scoring import SNAPSHOTS, STEPS
 from ntk_deq.verify.training.trajectory import (
+    KNOWN,
     SAFETY,
+    UNTIL_ROUNDING,
+    End,
+    LossNoise,
     StartError,
     Trajectory,
     again_if_interrupted,
+    end_at_the_start,
     estimated_point,
     hulls,
     known_to,
+    moved_along,
+    output_noise,
     positive,
 )
 
@@ -70,9 +76,10 @@ BRIEF_FALL = Fraction(1, 2)
 BRIEF_JUDGED = 12
 """Times of it that are judged, besides telling ones."""
 
-_NO_ERROR = StartError({}, 0.0)
+LARGEST_END_ERROR = 0.01
+"""Relative error of a flow's last time beyond which it counts as unknown."""
 
-_UNTIL = 1e-15  # a floor such as 1/10^6 is given as a float
+_NO_ERROR = StartError({}, 0.0)
 
 
 class FlowTwin(TrainingTwin):
@@ -186,16 +193,7 @@ def flow(run: Run, trainee: Trainee, env: Environment, *, times: Sequence[float]
         done, points = at_rest(done, trainee, times_at_rest(horizon), done.steps)
         end = end_at_the_start(done, env)
         return Trajectory(done, points, None, (), certified=True, seconds=0.0, end=end, end_error=off, resting=True)
-    done = ended_at_floor(
-        done,
-        trainee.model,
-        trainee.X,
-        trainee.y,
-        until=float(run.until),
-        tolerance=FLOW_TOLERANCE,
-        rtol=SOLVER_TOLERANCE,
-        check=env.notes.check_time,
-    )
+    done = ended_at_floor(done, trainee, until=float(run.until), check=env.notes.check_time)
     end = end_at_the_start(done, env)
     if done.status is RunStatus.LOSS_FLOOR and done.end == 0 and not end.unsure:  # there is nothing but the start
         start = estimated_point(done, 0, StartError(trainee.start_radius, 0.0), stepwise=False)
@@ -217,6 +215,42 @@ def flow(run: Run, trainee: Trainee, env: Environment, *, times: Sequence[float]
     seconds = time.perf_counter() - started
     ranges = hulls(values) if trainee.multiple else ()
     return Trajectory(done, points, None, ranges, certified=False, seconds=seconds, end=end, end_error=end_error)
+
+
+def end_of_flow(run: TrainingRun, trainee: Trainee, last: Point, until: float) -> tuple[Point, float, End]:
+    """Return the last point of a flow, the relative error of its time, and how certain the end is.
+
+    The loss meets its floor where the trajectory says so, not the computed one. By its error there, the sum of each
+    parameter's error times the gradient in it, and by what it is off the floor, the end comes earlier or later. Of the
+    trajectory's distance there are two then, for which the factor on estimated errors has room.
+
+    Args:
+        run: A flow that ended at its loss floor.
+        trainee: What was trained.
+        last: Its end, with the distance from the exact trajectory.
+        until: The floor.
+    """
+    here = trainee.model.with_parameters(last.parameters)
+    point = GradientField(here, trainee.X, trainee.y, rtol=SOLVER_TOLERANCE).at(last.parameters, 0.0)
+    slopes = {name: float(torch.linalg.vector_norm(gradient)) for name, gradient in point.gradients.items()}
+    speed = math.hypot(*slopes.values())
+    if speed > 0 and run.loss > 0:
+        ratio, multiple = run.loss / run.snapshots[0].loss, trainee.multiple
+        if multiple is None:
+            noise = 2 * LossNoise(trainee).at(point) / run.loss
+        else:
+            noise = 4 * output_noise(trainee) / math.sqrt(2 * run.loss / float(multiple))
+        share = abs(math.log(ratio / until)) + noise
+        off = share * run.loss / speed
+        late = (sum(slope * last.radius.get(name, 0.0) for name, slope in slopes.items()) / speed + off) / speed
+    else:
+        off = late = math.inf
+    error = late / last.at if last.at > 0 else math.inf
+    if error <= LARGEST_END_ERROR:
+        return moved_along(last, off), max(error, 2.0**-52), KNOWN
+    known = f"it was found to {error:.1g} of it" if math.isfinite(error) else "it was not found"
+    before = run.snapshots[-2].at if len(run.snapshots) > 1 else 0.0
+    return last, 0.0, End(f"when the flow is at `until` = {until:g} times L[0] is not certain: {known}", before)
 
 
 MOST_ENTRIES = 48
@@ -365,7 +399,7 @@ def _end(flow: AffineFlow, done: TrainingRun, until: float) -> float | None:
     error = 2.0**-52
     while error <= _LOOSEST:
         early, late = (flow.loss(flow.after(time * (1 + arb(sign * error)))[0]) for sign in (-1, 1))
-        if early > until * (1 + _UNTIL) * start and late < until * (1 - _UNTIL) * start:
+        if early > until * (1 + UNTIL_ROUNDING) * start and late < until * (1 - UNTIL_ROUNDING) * start:
             return error
         error *= 8
     return None

@@ -22,7 +22,6 @@ from dataclasses import replace
 
 import torch
 from flint import arb
-from torch import Tensor
 
 from ntk_deq.certified import frobenius
 from ntk_deq.certified import scalar as sc
@@ -38,10 +37,17 @@ from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar, Truth
 from ntk_deq.language.parser import parse
 from ntk_deq.language.run import LOSS, Run
-from ntk_deq.language.tree import Kind
-from ntk_deq.systems.model import EquilibriumModel
 from ntk_deq.verify.formulas import instance_environment
-from ntk_deq.verify.training import Moments, Point, TimeMoments, Trainee, loss_gradient
+from ntk_deq.verify.training import (
+    FLOW_TOLERANCE,
+    SOLVER_TOLERANCE,
+    Moments,
+    Point,
+    TimeMoments,
+    Trainee,
+    loss_gradient,
+)
+from ntk_deq.verify.training.between import quantified
 from ntk_deq.verify.training.trajectory import again_if_interrupted
 
 SHARE = 3
@@ -113,17 +119,7 @@ NEAR = 1e-9
 _MOST = 12
 
 
-def ended_at_floor(
-    run: TrainingRun,
-    model: EquilibriumModel,
-    X: Tensor,
-    y: Tensor,
-    *,
-    until: float,
-    tolerance: float,
-    rtol: float,
-    check: Callable[[], None],
-) -> TrainingRun:
+def ended_at_floor(run: TrainingRun, trainee: Trainee, *, until: float, check: Callable[[], None]) -> TrainingRun:
     """Return a flow that ends where its loss is `until` times the first one, not at the first step beyond.
 
     From the last snapshot above the floor, the flow is integrated on by Newton's method for the logarithm of its loss,
@@ -132,12 +128,8 @@ def ended_at_floor(
 
     Args:
         run: The flow; one that ended otherwise is returned as it is.
-        model: The model at its start.
-        X: Inputs.
-        y: Targets.
+        trainee: What was trained.
         until: The floor over the first loss.
-        tolerance: As in that run.
-        rtol: Relative tolerance of equilibria.
         check: Called at every step; what it raises ends the search.
 
     Raises:
@@ -150,8 +142,9 @@ def ended_at_floor(
     for _ in range(_MOST):
         if not 0 < below.loss < floor * (1 - NEAR):
             break
-        here = model.with_parameters(above.parameters)
-        gradients = GradientField(here, X, y, rtol=rtol).at(above.parameters, 0.0).gradients.values()
+        here = trainee.model.with_parameters(above.parameters)
+        field = GradientField(here, trainee.X, trainee.y, rtol=SOLVER_TOLERANCE)
+        gradients = field.at(above.parameters, 0.0).gradients.values()
         high, low = math.log(above.loss / floor), math.log(below.loss / floor)
         newton = high * above.loss / max(sum(float(g.square().sum()) for g in gradients), math.ulp(0.0))
         ahead = min(newton, high / (high - low) * (below.at - above.at))
@@ -159,11 +152,11 @@ def ended_at_floor(
             break
         part = gradient_flow(
             here,
-            X,
-            y,
+            trainee.X,
+            trainee.y,
             horizon=ahead,
             until=0.0,
-            tolerance=tolerance,
+            tolerance=FLOW_TOLERANCE,
             snapshots=2,
             estimate_error=False,
             on_step=lambda _: check(),
@@ -213,11 +206,7 @@ def early_breaks(
     """
     assert claim.run is not None
     assert env.moments is not None
-    names = [
-        name
-        for name, outcome in outcomes.items()
-        if any(node.kind is Kind.FOR_ALL for node in claim.conclude[name].expr.walk())
-    ]
+    names = [name for name in outcomes if quantified(claim.conclude[name].expr)]
     notes = Notes(deadline=env.notes.deadline)
     # Derivatives have no form in more bits, and need none here.
     start = instance_environment(claim, instance, device=env.like.device, dtype=env.like.dtype, notes=notes)

@@ -31,6 +31,7 @@ from ntk_deq.verify.training.between import (
     inlined,
     named_steps,
     needs_the_run,
+    quantified,
     worse,
 )
 from ntk_deq.verify.training.records import start_record, training_record
@@ -231,8 +232,7 @@ class TrainingCourse(Course):
         """
         expr = self.claim.conclude[name].expr
         outcome = self.certain_end(outcome, expr)
-        every = any(node.kind is Kind.FOR_ALL for node in expr.walk())
-        if not every or outcome.truth is Truth.FALSE:
+        if not quantified(expr) or outcome.truth is Truth.FALSE:
             return outcome
         assert self.claim.run is not None
         reason = self.twin.unfinished(self.course, self.claim.run)
@@ -251,7 +251,7 @@ class TrainingCourse(Course):
             return outcome
         opened = replace(outcome, truth=Truth.UNSURE, reason=end.unsure)
         used = [node.args[0] for node in expr.walk() if node.kind is Kind.INDEX]
-        if not any(node.kind is Kind.FOR_ALL for node in expr.walk()):
+        if not quantified(expr):
             last = max((*(step_of(step, {}) for step in used), *named_steps(self.claim)), default=0)
             return outcome if last <= end.sure_to else opened  # also in definitions
         plain = all(step.kind is Kind.NAME or (step.kind is Kind.NUMBER and step.value == 0) for step in used)
@@ -272,7 +272,7 @@ class TrainingCourse(Course):
         assert claim.run is not None
         conclusions = self._at_the_beginning(self._at_every_index(conclusions))
         sides = list(env.notes.sides or ())
-        every = any(node.kind is Kind.FOR_ALL for f in claim.conclude.values() for node in f.expr.walk())
+        every = any(quantified(formula.expr) for formula in claim.conclude.values())
         window = every and self.twin.goes_on(course.run, claim.run)
         covered = covered_intervals(claim, self.moments, conclusions)
         role = "window" if window else "run"
@@ -313,8 +313,7 @@ class TrainingCourse(Course):
         It is known at the judged steps only. That does no harm to a conclusion that is true, since the implication then
         is; but one that breaks may do so on a run which, between two judged steps, does not meet the hypothesis.
         """
-        statements = self.claim.assume.items()
-        speaking = [name for name, f in statements if any(node.kind is Kind.FOR_ALL for node in f.expr.walk())]
+        speaking = [name for name, formula in self.claim.assume.items() if quantified(formula.expr)]
         if not speaking:
             return conclusions
         reason = f"{', '.join(map(repr, speaking))} must hold at every step, and is known at the judged ones only"

@@ -69,7 +69,7 @@ def training_record(
         method=run.method,
         role=role,
         step=run.step or unit,
-        constants=_constants(instance),
+        constants=constants_of(instance),
         status=run.status.value,
         reason=run.detail or run.status.text,
         steps=run.steps,
@@ -113,14 +113,15 @@ def start_record(claim: Claim, instance: Instance, env: Environment, sides: Sequ
         setting=instance.setting,
         index=instance.index,
         aim="",
-        constants=_constants(instance),
+        constants=constants_of(instance),
         defined={name: _mid(value) for name, value in known.items() if isinstance(value, Scalar)},
         contraction=None if contraction is None or not contraction.is_finite() else sc.upper(contraction),
         conditions=_conditions(claim, sides),
     )
 
 
-def _constants(instance: Instance) -> dict[str, float]:
+def constants_of(instance: Instance) -> dict[str, float]:
+    """Return the values of scalars."""
     return {name: float(value) for name, value in instance.values.items() if value.ndim == 0}
 
 
@@ -211,10 +212,10 @@ def _instantaneous(trainee: Trainee, course: Trajectory, step: float | None) -> 
     """Return the rate that the kernel gives at a few judged steps, per step of descent or per unit of time."""
     count = len(course.points)
     chosen = {round(i * (count - 1) / (KERNEL_POINTS - 1)) for i in range(KERNEL_POINTS)}
-    rates = []
-    for place, point in enumerate(course.points):
-        rates.append(_kernel_rate(trainee, point.parameters, step) if place in chosen else math.nan)
-    return tuple(rates)
+    return tuple(
+        _kernel_rate(trainee, point.parameters, step) if place in chosen else math.nan
+        for place, point in enumerate(course.points)
+    )
 
 
 def _kernel_rate(trainee: Trainee, parameters: Mapping[str, Tensor], step: float | None) -> float:

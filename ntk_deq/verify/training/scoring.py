@@ -28,8 +28,9 @@ from ntk_deq.falsify.search.archive import Scores
 from ntk_deq.language.declaration import Role, Setting
 from ntk_deq.language.run import LOSS, PATH_LENGTH, Run
 from ntk_deq.language.tree import Formula, Kind
-from ntk_deq.systems.model import EquilibriumModel, model_class
+from ntk_deq.systems.model import EquilibriumModel
 from ntk_deq.verify.scoring import ClaimScorer
+from ntk_deq.verify.training import model_of
 from ntk_deq.verify.training.between import at_the_start
 from ntk_deq.verify.training.trajectory import again_if_interrupted
 
@@ -294,16 +295,12 @@ class TrainingScorer:
         model = self._whole.setting.model
         assert model is not None
         values = {name: value.to(self._whole.like) for name, value in instance.values.items()}
-        data = [next(iter(model.names(role)), None) for role in (Role.INPUT, Role.TARGET)]
         number = self._number(instance)
         own = {variable.name for variable in model.variables}
         # A scalar that stands in formulas alone moves no run.
         key = repr(number).encode() + b"".join(values[name].cpu().numpy().tobytes() for name in sorted(own))
         if key not in self._runs:
-            trainee = model_class(model).from_variables(values)
-            X, y = trainee.data(*(None if name is None else values[name] for name in data))
-            short = self._twin.short(self.run, trainee, X, y, number, self._keep)
-            self._runs = {key: short}
+            self._runs = {key: self._twin.short(self.run, *model_of(model, values), number, self._keep)}
         return self._runs[key]
 
     def _number(self, instance: Instance) -> float | None:

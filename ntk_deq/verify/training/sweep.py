@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import pairwise
+from typing import Any
 
 import torch
 
@@ -21,12 +22,13 @@ from ntk_deq.falsify import instance_at, redrawn
 from ntk_deq.falsify.domains import within
 from ntk_deq.falsify.scalars import scalar_ladder
 from ntk_deq.language.declaration import Setting
-from ntk_deq.language.domain import Domain, DomainKind, scalar_names
+from ntk_deq.language.domain import Domain, DomainKind
 from ntk_deq.verify.counterexamples import Attack
 from ntk_deq.verify.judge import Judgement, judge_instance, refutes
 from ntk_deq.verify.scoring import ClaimScorer
-from ntk_deq.verify.training.aims import scalars
 from ntk_deq.verify.training.between import at_the_start
+from ntk_deq.verify.training.choose import scalars
+from ntk_deq.verify.training.records import constants_of
 from ntk_deq.verify.training.scoring import TRAINED_BUDGET
 from ntk_deq.verify.twins import twin_of
 
@@ -136,7 +138,7 @@ def sweep(
     Raises:
         DeadlineError: The deadline passed.
     """
-    course = _Sweep(claim, setting, seed, torch.device(device), dtype, deadline, [_scalars_of(base) for base in bases])
+    course = _Sweep(claim, setting, seed, torch.device(device), dtype, deadline, [constants_of(base) for base in bases])
     chosen = list(bases[:BASES]) or [instance_at(setting, claim.given, 0, seed)]
     if scalars(claim, setting):
         left = sum(budget_of(claim, setting, dict(base.sizes), search) for base in chosen) // len(chosen)
@@ -180,19 +182,18 @@ class _Sweep:
     def __post_init__(self) -> None:
         """Build the two scorers: of a run, and of the hypotheses alone."""
         claim, setting = self.claim, self.setting
-        self._free = scalars(claim, setting)
-        self._drawing = {node.name for draw in setting.draws.values() for node in scalar_names(draw.distribution)}
-        self._run = twin_of(claim).scorer(claim, setting, device=self.device, dtype=self.dtype, deadline=self.deadline)
-        self._start = ClaimScorer(
-            at_the_start(claim), setting, device=self.device, dtype=self.dtype, deadline=self.deadline
-        )
+        options: Any = {"device": self.device, "dtype": self.dtype, "deadline": self.deadline}
+        self._free, self._drawing = scalars(claim, setting), setting.drawing
+        self._run = twin_of(claim).scorer(claim, setting, **options)
+        self._start = ClaimScorer(at_the_start(claim), setting, **options)
 
     def around(self, base: Instance, budget: int) -> int:
         """Sweep each scalar in turn, from the worst instance found so far; return how many runs that took."""
         first, best = self.evaluations, base
         names = list(self._free)
-        share = max(LEAST // 2, budget // (len(names) * (1 if len(names) == 1 else 2)))
-        for turn in range(len(names) * (1 if len(names) == 1 else 2)):
+        turns = len(names) * (1 if len(names) == 1 else 2)
+        share = max(LEAST // 2, budget // turns)
+        for turn in range(turns):
             left = budget - (self.evaluations - first)
             if left <= 0 or self.refuted is not None:
                 break
@@ -249,14 +250,8 @@ class _Sweep:
         moved = with_values(base, **{name: value})
         if name in self._drawing:
             moved = redrawn(self.setting, moved, self.seed)
-        return Instance(
-            moved.setting,
-            f"{base.family.split('; searched')[0]}; searched: {name} = {format_number(value)}",
-            moved.sizes,
-            moved.values,
-            moved.index,
-            moved.rounded,
-        )
+        searched = f"{base.family.split('; searched')[0]}; searched: {name} = {format_number(value)}"
+        return replace(moved, family=searched, solved=frozenset())
 
     def _feasible_values(self, base: Instance, name: str) -> list[float]:
         """Return values of a scalar at which no hypothesis known at the start fails, those next to an edge included."""
@@ -306,7 +301,7 @@ class _Sweep:
         """Judge the nearest misses too, and return everything."""
         known = {id(judgement.instance) for judgement in self.judged}
         near = sorted((f for f in self.seen if id(f.instance) not in known), key=lambda f: f.margin)
-        near = [f for f in near if _scalars_of(f.instance) not in self.counted]  # judged on the ladder
+        near = [f for f in near if constants_of(f.instance) not in self.counted]  # judged on the ladder
         for found in near[:_NEAR_MISSES] if self.refuted is None else ():
             self._judge(found)
         return Attack(
@@ -314,10 +309,6 @@ class _Sweep:
             tuple(j for j in self.judged if not refutes(j)),
             self.evaluations,
         )
-
-
-def _scalars_of(instance: Instance) -> dict[str, float]:
-    return {name: float(value) for name, value in instance.values.items() if value.ndim == 0}
 
 
 def _thinned(values: Sequence[float], count: int) -> list[float]:

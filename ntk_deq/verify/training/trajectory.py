@@ -1,14 +1,14 @@
 """A training run as it is judged: computed in floating point, with the distance from the exact one.
 
 The distance is estimated where nothing is proven; so is how far a run may be off since its start or its data are known
-up to rounding only, by further runs.
+up to rounding only, by further runs. Where a run ends is known as well as its losses are.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import torch
@@ -16,17 +16,19 @@ from flint import arb
 from torch import Tensor
 
 from ntk_deq.certified import scalar as sc
-from ntk_deq.dynamics.field import NotFiniteError, WellPosednessError
+from ntk_deq.dynamics.field import FieldPoint, GradientField, NotFiniteError, WellPosednessError
 from ntk_deq.dynamics.record import RunStatus, TrainingRun
 from ntk_deq.dynamics.training import gradient_descent
 from ntk_deq.errors import ArgumentError, EquilibriumError
 from ntk_deq.evaluation.balls import evaluate_scalar
 from ntk_deq.evaluation.environment import Environment, OutsideClaimError
 from ntk_deq.evaluation.quantity import Scalar
+from ntk_deq.language.parser import parse
+from ntk_deq.language.run import LOSS
 from ntk_deq.language.tree import Formula
-from ntk_deq.systems.model import EquilibriumModel
+from ntk_deq.systems.declared_model import WholeModel
+from ntk_deq.systems.model import EquilibriumModel, output_loss
 from ntk_deq.verify.training import SOLVER_TOLERANCE, Point, Trainee
-from ntk_deq.verify.training.ends import KNOWN, End
 
 SAFETY = 10.0
 """Factor on estimated errors, since a verdict rests on them."""
@@ -236,6 +238,87 @@ def _larger(a: StartError, b: StartError) -> StartError:
     return StartError({n: max(a.parameters[n], b.parameters[n]) for n in a.parameters}, max(a.path, b.path))
 
 
+UNTIL_ROUNDING = 1e-15
+"""Relative error of a floor such as 1/10^6, which is given as a float."""
+
+_UNITS = 256.0  # roundings of a loss, of what its terms are of the size of
+_OUTPUTS = 10.0  # errors of outputs, in units of the solver's tolerance times their size
+
+
+@dataclass(frozen=True)
+class End:
+    """How certain the end of a run is.
+
+    Attributes:
+        unsure: Why it is not certain at which step or time the run ends, or an empty text.
+        sure_to: The last step or time that is certain to exist.
+    """
+
+    unsure: str = ""
+    sure_to: float = math.inf
+
+
+KNOWN = End()
+"""The end of a run that is certain."""
+
+
+def end_at_the_start(run: TrainingRun, env: Environment) -> End:
+    """Return how certain it is that there is a step after the start: there is none where the loss is zero.
+
+    Where it is negative, as a loss that is no square may be, the run has no floor at all.
+
+    Args:
+        run: The run.
+        env: The environment of the instance.
+    """
+    loss = evaluate_scalar(parse(LOSS), env).ball
+    ended = run.status is RunStatus.LOSS_FLOOR and run.end == 0
+    if loss == 0 if ended else loss > 0 or loss < 0:
+        return KNOWN
+    return End("whether the loss is zero at the start, where the run would end, is not certain", 0)
+
+
+def output_noise(trainee: Trainee) -> float:
+    """Return how far the norm of a computed residual may be off."""
+    with torch.no_grad():
+        state = GradientField(trainee.model, trainee.X, trainee.y, rtol=SOLVER_TOLERANCE).at(
+            trainee.model.parameters(), 0.0
+        )
+    finfo = torch.finfo(trainee.X.dtype)
+    size = 2 * float(trainee.y.norm()) + float(state.residual.norm())
+    return _OUTPUTS * max(SOLVER_TOLERANCE, 32 * finfo.eps) * size + finfo.tiny**0.5
+
+
+class LossNoise:
+    """How far a computed loss that is no multiple of squares may be off, absolute.
+
+    What the outputs are off counts by the loss' slope in them. What it reads of the parameters themselves is rounded
+    as they are: each counts with its gradient.
+
+    Args:
+        trainee: What is trained.
+    """
+
+    def __init__(self, trainee: Trainee) -> None:
+        self._outputs, self._trainee = output_noise(trainee), trainee
+        declared = output_loss(trainee.model, trainee.X, trainee.y)
+        self._reads = bool(declared.beside) or isinstance(trainee.model, WholeModel)
+
+    def at(self, point: FieldPoint) -> float:
+        """Return it at a point.
+
+        Args:
+            point: Where.
+        """
+        known = 0.0 if point.slope is None else self._outputs * float(torch.linalg.vector_norm(point.slope))
+        if not self._reads:
+            return known
+        own = self._trainee.model.parameters()
+        moved = sum(float(point.gradients[name].norm()) * float(value.norm()) for name, value in own.items())
+        units = _UNITS * torch.finfo(self._trainee.X.dtype).eps
+        return known + units * (abs(point.loss_value) + moved)
+
+
 LOSS_ROUNDING = 1e-9
 """Relative error of a loss; the solves are to 1e-12, the integration to 1e-9."""
 
@@ -331,3 +414,15 @@ def estimated_point(
 def hulls(losses: Sequence[float]) -> tuple[arb, ...]:
     """Return the range of the loss between neighbouring points of a flow, along which it never grows."""
     return tuple(arb(a).union(arb(b)) * sc.with_radius(1.0, LOSS_ROUNDING) for a, b in pairwise(losses))
+
+
+def moved_along(point: Point, stray: float) -> Point:
+    """Return a point whose time may be off, so that the trajectory is further along, or less far, by `stray`.
+
+    Example:
+        >>> from flint import arb
+        >>> moved_along(Point(1.0, {"b": torch.ones(1)}, {"b": 0.25}, arb(1)), 0.25).radius
+        {'b': 0.5}
+    """
+    radius = {name: point.radius.get(name, 0.0) + stray for name in point.parameters}
+    return replace(point, radius=radius, path=point.path + sc.with_radius(0.0, stray))
