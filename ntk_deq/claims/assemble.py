@@ -111,7 +111,7 @@ class _Assembler:
         self._write_out(settings, {**given, **exists}, {**read, "witness": witness}, start)
         uniform = self._orders(settings, exists, read)
         parts: list[dict[Any, Formula]] = [*read.values(), start, witness]
-        used = {name for part in parts for formula in part.values() for name in names_in(formula.expr)}
+        used = {name for part in parts for formula in part.values() for name in formula.names}
         self.constants = self._noted(read_constants(self._entries("given"), settings, used))
         self._check_names(settings, read["let"])
         let = read["let"] = {**self.constants, **read["let"]}
@@ -412,7 +412,7 @@ class _Assembler:
         complete = not self.broken and all(len(own[section]) == len(self._entries(section)) for section in _SECTIONS)
         if complete and len(start) == len(start_keys(self.model)) and len(settings) == len(self.model.setting):
             known = {*given, *let, *(name for s in settings for name in (*environment(s), *s.sizes))}
-            read = used.union(*(names_in(formula.expr) for formula in let.values()))
+            read = used.union(*(formula.names for formula in let.values()))
             for name in (
                 n
                 for n in (*given, *let)

@@ -20,7 +20,7 @@ from ntk_deq.language.recursion import Entry, RecursionFault, entries_in, recurs
 from ntk_deq.language.run import PATH_LENGTH, Course, RunKind
 from ntk_deq.language.shapes import Shapes, too_large
 from ntk_deq.language.symmetry import ORDERS
-from ntk_deq.language.tree import Expr, Formula, Kind, Sign, names_in
+from ntk_deq.language.tree import Expr, Formula, Kind, Sign, names_in, reached
 from ntk_deq.language.types import BOOLEAN, ONE, SCALAR, STEP, Size, SizeRange, Sort, Type
 from ntk_deq.language.typing import expect_boolean, expect_scalar, infer
 
@@ -45,6 +45,12 @@ def environment(setting: Setting) -> dict[str, Type]:
     Raises:
         ExpressionError: A definition of the model does not type-check.
     """
+    if "environment" not in setting.known:
+        setting.known["environment"] = _environment(setting)
+    return dict(setting.known["environment"])
+
+
+def _environment(setting: Setting) -> dict[str, Type]:
     types = setting.variable_types()
     if setting.model is None:
         return types
@@ -89,7 +95,7 @@ def check_formulas(
         section, name = key
         entry = recursive.entries.get(name) if section == "let" else None
         own = name if entry is None else entry.name
-        if names_in(formula.expr) & broken:
+        if formula.names & broken:
             if section == "let":
                 broken.add(own)
             continue
@@ -194,28 +200,24 @@ def unsymmetric_variables(
     One that a hypothesis may make symmetric is not among them: one that it says, perhaps by definitions, to be equal to
     something, or at most something where its transpose or its entries stand.
     """
-    equal = frozenset[str]().union(*(_made_equal(f.expr, formulas) for (s, _), f in formulas.items() if s == "assume"))
     only = {letter: Size.of(span.low) for letter, span in sizes.items() if span.fixed}
-    return frozenset(
+    found = frozenset(
         name
         for name, variable in free.items()
         if variable.type.sort is Sort.MATRIX
         and variable.type.rows == variable.type.cols
         and variable.type.rows.at(only) != ONE
         and variable.domain.kind not in _SYMMETRIC
-        and name not in equal
     )
+    assumed = [formula.expr for (section, _), formula in formulas.items() if section == "assume"]
+    return found.difference(*(_made_equal(expr, formulas) for expr in assumed)) if found else found
 
 
 def _made_equal(expr: Expr, formulas: Mapping[Key, Formula]) -> frozenset[str]:
     """Return the names of which a hypothesis may say, by itself or by definitions, that they are symmetric."""
-    seen, nodes, waiting = set[str](), list[Expr](), [expr]
-    while waiting:
-        part = waiting.pop()
-        nodes += part.walk()
-        for name in names_in(part) - seen:
-            seen.add(name)
-            waiting += [formulas["let", name].expr] if ("let", name) in formulas else []
+    let = {name: formula for (section, name), formula in formulas.items() if section == "let"}
+    seen = reached(names_in(expr), lambda name: let[name].names if name in let else ())
+    nodes = [node for part in (expr, *(let[name].expr for name in seen & let.keys())) for node in part.walk()]
     signs = {sign for node in nodes for sign in node.operators}
     turned = any(node.kind is Kind.TRANSPOSE or node.name == Sign.ENTRY for node in nodes)
     return frozenset(seen) if "==" in signs or (turned and signs & {"<=", ">="}) else frozenset()
@@ -261,9 +263,11 @@ def check_memory(typed: Expr, setting: Setting, structured: Set[str] = frozenset
         ExpressionError: A part has more entries than `ntk_deq.language.shapes.MAX_ENTRIES`.
     """
     for node in typed.walk():
-        if node.type is None:
+        if node.type is None or node.type.sort is not Sort.MATRIX:
             continue
-        reason = too_large(node.type, setting.sizes, structured=keeps_structure(node, structured))
+        reason = too_large(node.type, setting.sizes)
+        if reason and keeps_structure(node, structured):
+            reason = too_large(node.type, setting.sizes, structured=True)
         if reason:
             raise ExpressionError(f"{reason}.", (node.span.start, node.span.stop))
 

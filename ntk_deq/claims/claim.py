@@ -15,7 +15,7 @@ from ntk_deq.language.function_domains import FunctionDomain
 from ntk_deq.language.ranges import _constant, domain_range
 from ntk_deq.language.recursion import NONE, Recursions, recursions_in
 from ntk_deq.language.run import Run
-from ntk_deq.language.tree import Formula, dependents, names_in
+from ntk_deq.language.tree import Formula, dependents
 from ntk_deq.language.types import Range
 
 
@@ -167,7 +167,7 @@ class Claim:
     def resting(self) -> frozenset[str]:
         """The conclusions that rest on what the claim says exists."""
         bound = dependents(set(self.exists), self.stated.let)
-        rest = {name for name, formula in self.conclude.items() if names_in(formula.expr) & bound}
+        rest = {name for name, formula in self.conclude.items() if formula.names & bound}
         return frozenset(rest) if self.exists else frozenset()
 
     @property

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from itertools import product
 
-from ntk_deq.claims.certificates import CertificateError, certified
 from ntk_deq.claims.check import Checked, Key, check_formulas
 from ntk_deq.claims.claim import Claim, Depth
+from ntk_deq.claims.existence import CertificateError, certified
 from ntk_deq.claims.open_depth import MODEL_FORMULAS, model_definitions, typed_definitions
 from ntk_deq.claims.runs import start_formulas, with_start_formulas
 from ntk_deq.errors import ArgumentError, ExpressionError

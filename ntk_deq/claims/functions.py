@@ -158,9 +158,10 @@ def write_out(
     for section, formulas in sections.items():
         for name, formula in list(formulas.items()):
             try:
-                if any(node.name in broken for node in formula.expr.walk() if node.args):
+                if broken and any(node.name in broken for node in formula.expr.walk() if node.args):
                     raise BrokenFunctionError(Definition("", "", (), formula.expr, ""), ExpressionError("", (0, 0)))
-                formulas[name] = replace(formula, expr=opened.written_out(formula.expr))
+                expr = opened.written_out(formula.expr)
+                formulas[name] = formula if expr is formula.expr else replace(formula, expr=expr)
                 written.called |= opened.used(formula.expr)
             except ExpressionError as error:
                 if not isinstance(error, BrokenFunctionError):

@@ -291,11 +291,11 @@ class _Comparison:
         self.nonzero: frozenset[str] = frozenset()
 
     def follows(self) -> bool:
-        if any(names_in(formula.expr) & self.changed for formula in start_formulas(self.mutant).values()):
+        if any(formula.names & self.changed for formula in start_formulas(self.mutant).values()):
             return False  # with another step size it is another run
         for formula in self.mutant.assume.values():
             self.new.suppose(formula.expr)
-            if not names_in(formula.expr) & self.changed:
+            if not formula.names & self.changed:
                 self.old.suppose(formula.expr)
         divisors = (divisor for formula in self.mutant.conclude.values() for divisor in self._divisors(formula.expr))
         self.nonzero = frozenset(divisors)

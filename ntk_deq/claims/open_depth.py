@@ -14,7 +14,7 @@ from ntk_deq.language.parser import parse
 from ntk_deq.language.recursion import entry_of, recursive_names, step_letters
 from ntk_deq.language.run import PATH_LENGTH, Course, RunKind
 from ntk_deq.language.shapes import Shapes
-from ntk_deq.language.tree import Expr, Formula, names_in
+from ntk_deq.language.tree import Expr, Formula
 from ntk_deq.language.types import SCALAR, STEP, Reach, Size, Type
 from ntk_deq.language.typing import infer
 
@@ -57,7 +57,7 @@ def check_families(
         {key: error for key, error in state.errors.items() if key in formulas},
     )
     for key, formula in formulas.items():
-        if key[0] == "let" or names_in(formula.expr) & state.broken:
+        if key[0] == "let" or formula.names & state.broken:
             continue
         try:
             typed = checker.typed(formula, state, start=key[0] in ("assume", "conclude"))
@@ -196,7 +196,7 @@ class _Families:
                 state.families[entry.name] = Family(letter, reaches)
         while True:
             for key in self.let:
-                if not state.done(key) and names_in(self.let[key].expr) & state.broken:
+                if not state.done(key) and self.let[key].names & state.broken:
                     state.left_out.add(key)
                     state.broken.add(self.entries[key].name)
             ready = [key for key in self.let if not state.done(key) and not self._open(key, state)]
@@ -208,7 +208,7 @@ class _Families:
 
     def _open(self, key: Key, state: _State) -> set[str]:
         """Return the definitions that a formula uses and whose types are not known yet."""
-        return {name for name in names_in(self.let[key].expr) & self.names if name not in self._types(name, state)}
+        return {name for name in self.let[key].names & self.names if name not in self._types(name, state)}
 
     def _types(self, name: str, state: _State) -> dict[str, Type]:
         """Return where the type of a definition is kept: that of a recursion is one at a step."""

@@ -9,9 +9,8 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from ntk_deq.claims.entries import flattened, reach_fault, unknown_sizes
-from ntk_deq.claims.images import image_data, inside
 from ntk_deq.claims.schema import SettingModel
-from ntk_deq.claims.validate import place, validate
+from ntk_deq.claims.validate import image_data, inside, place, validate
 from ntk_deq.errors import ArgumentError, ExpressionError, Position, Problem
 from ntk_deq.files.results import matrix_text, read_results
 from ntk_deq.files.yaml import Mapping, Node, problems_below

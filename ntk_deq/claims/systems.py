@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from ntk_deq.claims.certificates import CertificateError, certified
 from ntk_deq.claims.depths import MAX_PARTS
 from ntk_deq.claims.entries import reach_fault
+from ntk_deq.claims.existence import CertificateError, certified
 from ntk_deq.claims.functions import system_functions
 from ntk_deq.claims.open_depth import model_place, typed_definitions
 from ntk_deq.claims.schema import SystemModel

@@ -82,7 +82,7 @@ def _schema(arguments: argparse.Namespace) -> int:
 def _check(arguments: argparse.Namespace, console: Console) -> int:
     from ntk_deq.claims.claim import IllFormed, Verdict
     from ntk_deq.cli.select import selected_claims
-    from ntk_deq.report.terminal import render_check
+    from ntk_deq.report.check import render_check
 
     # Trees hold no circles, and looking for some among so many nodes takes a tenth of the time.
     gc.disable()

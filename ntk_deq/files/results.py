@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ntk_deq.errors import ArgumentError
-from ntk_deq.files import write_whole
+from ntk_deq.files import open_regular, write_whole
 from ntk_deq.package import __version__
 
 LARGEST_FILE = 2_000_000
@@ -110,7 +110,7 @@ def read_results(path: str | Path) -> StoredResults:
         OSError: It cannot be read.
     """
     target = Path(path)
-    with target.open("rb") as file:
+    with open_regular(target) as file:
         raw = file.read(LARGEST_FILE + 1)
     if len(raw) > LARGEST_FILE:
         raise ArgumentError(f"Results must have at most {LARGEST_FILE} bytes. {target} has more.")

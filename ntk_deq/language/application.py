@@ -20,7 +20,7 @@ from ntk_deq.language.families import index_size
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.shapes import fail
-from ntk_deq.language.tree import INDICATOR, QUANTIFIERS, RANGED, Expr, Kind, Mark, names_in
+from ntk_deq.language.tree import INDICATOR, QUANTIFIERS, RANGED, Expr, Kind, Mark, names_in, reached
 
 _POINTS = ("grad", "jac")  # of a function these take a point, of a formula a variable
 _OF_A_VARIABLE = frozenset({"argmin", "minimum", "supremum", "infimum"})  # also of a formula and a variable
@@ -104,7 +104,7 @@ class Functions:
         if node.kind is Kind.CALL:
             return self._call(node, local)
         inner = local - {*node.names} if node.kind in RANGED | QUANTIFIERS else local
-        return replace(node, args=tuple(self._visit(arg, inner) for arg in node.args))
+        return node.mapped(lambda part: self._visit(part, inner))
 
     def _check_value(self, node: Expr) -> None:
         """Refuse a function where a value is needed."""
@@ -129,7 +129,7 @@ class Functions:
             return self._put(whole, self._visit(node.args[1], local))
         if node.name == COMPOSE:
             self._no_value(node)
-        return replace(node, args=tuple(self._visit(arg, local) for arg in node.args))
+        return node.mapped(lambda part: self._visit(part, local))
 
     @staticmethod
     def _no_value(node: Expr) -> NoReturn:
@@ -192,13 +192,7 @@ class Functions:
         """Write a formula in the variable of a minimum out; no definition that it uses may depend on the variable."""
         expr = self._visit(written, local | {name})
         for used in sorted(names_in(expr) - {name}):
-            behind, waiting = {used}, [used]
-            while waiting:
-                for formula in self.formulas.get(waiting.pop(), ()):
-                    new = names_in(formula) - behind
-                    behind |= new
-                    waiting += new
-            if name in behind:
+            if name in reached({used}, lambda at: set().union(*map(names_in, self.formulas.get(at, ())))):
                 message = f"`{used}` depends on `{name}`, and {node.name} is over what stands in the formula."
                 fail(node.args[0].span, message, f"define a function phi({name}), and write {node.name}(phi)")
         return expr
@@ -411,7 +405,7 @@ class Functions:
 
     def used(self, expr: Expr) -> set[str]:
         """Return the functions that an expression as written uses, directly or through others."""
-        found, waiting = set[str](), [expr]
+        found, waiting = set[str](), [expr] if self.definitions else []
         while waiting:
             new = {node.name for node in waiting.pop().walk()} & self.definitions.keys() - found
             found |= new

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from importlib import resources
+from typing import Any
 
 from ntk_deq.errors import ArgumentError, Position, nearest_name
 from ntk_deq.files.yaml import plain, read_text
@@ -22,7 +23,7 @@ from ntk_deq.language.function_domains import FunctionDomain
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.parser import KEYWORDS
 from ntk_deq.language.tree import Expr, Formula
-from ntk_deq.language.types import SCALAR, Reach, SizeRange, Type, matrix
+from ntk_deq.language.types import SCALAR, Reach, SizeRange, Type, matrix, shape_type
 
 
 class Role(StrEnum):
@@ -341,10 +342,17 @@ class Setting:
         reaches |= {name: variable.over for name, variable in self.variables.items()}
         return {name: Family(reach.letter, (reach,)) for name, reach in reaches.items() if reach is not None}
 
+    @cached_property
+    def known(self) -> dict[str, Any]:
+        """What is worked out of it once, by name."""
+        return {}
+
     def variable_types(self) -> dict[str, Type]:
         """Return the type of every variable by name (images included when they provide it)."""
-        from ntk_deq.language.types import shape_type
+        return dict(self._variable_types)
 
+    @cached_property
+    def _variable_types(self) -> dict[str, Type]:
         types = {name: v.type for name, v in self.free.items()}
         types.update({name: v.type for name, v in self.draws.items()})
         if self.model is not None:

@@ -56,7 +56,7 @@ def substituted(expr: Expr, values: Mapping[str, Expr], span: Span | None = None
         'sum((v*l){l_} for l_ in 1..n)'
     """
     if expr.kind is Kind.NAME:
-        return values.get(expr.name, replace(expr, span=span or expr.span))
+        return values[expr.name] if expr.name in values else expr.mapped(lambda part: part, span)
     outer = values
     names, body = expr.names, expr.args[:1]
     if expr.kind is Kind.FUNCTION or expr.kind in QUANTIFIERS or expr.kind in RANGED:
@@ -76,8 +76,7 @@ def substituted(expr: Expr, values: Mapping[str, Expr], span: Span | None = None
             *(substituted(part, outer, span) for part in expr.args[len(body) :]),
         )
         return replace(expr, args=args, names=names, span=span or expr.span)
-    args = tuple(substituted(part, values, span) for part in expr.args)
-    return replace(expr, args=args, span=span or expr.span)
+    return expr.mapped(lambda part: substituted(part, values, span), span)
 
 
 def unused_name(name: str, used: set[str]) -> str:

@@ -133,7 +133,7 @@ def named_members(size: Expr) -> Expr:
     """Return a size argument in which `n[l-1]` is the name of that size."""
     if size.kind is Kind.INDEX:
         return Expr(Kind.NAME, size.span, name=member_name(size.name, index_size(size.args[0])), type=size.type)
-    return replace(size, args=tuple(named_members(part) for part in size.args)) if size.args else size
+    return size.mapped(named_members)
 
 
 def letters_in(type_: Type) -> frozenset[str]:
@@ -431,6 +431,6 @@ def quoted(expr: Expr) -> Expr:
         >>> format_expr(quoted(tree)), parse(format_expr(quoted(tree))).name
         ('`W[1]`', 'W[1]')
     """
-    args = tuple(map(quoted, expr.args))
+    expr = expr.mapped(quoted)
     member = expr.kind in (Kind.NAME, Kind.INDEX) and expr.name.endswith("]")
-    return replace(expr, args=args, name=f"`{expr.name}`" if member else expr.name)
+    return replace(expr, name=f"`{expr.name}`") if member else expr

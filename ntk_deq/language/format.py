@@ -161,7 +161,7 @@ def unmarked(expr: Expr) -> Expr:
     """Return a tree without the marks that tell where bodies of functions begin and end."""
     if expr.kind is Kind.CALL and expr.name in _MARKS and expr.name != Mark.SHAPE:
         return unmarked(expr.args[0])
-    return replace(expr, args=tuple(map(unmarked, expr.args)))
+    return expr.mapped(unmarked)
 
 
 def unshaped(expr: Expr) -> Expr:
@@ -194,7 +194,7 @@ def printed(expr: Expr) -> Expr:
     if expr.kind is Kind.FUNCTION:
         name, body = spelled(expr)
         return replace(expr, args=(printed(body), *expr.args[1:]), names=(name,))
-    return replace(expr, args=tuple(map(printed, expr.args)))
+    return expr.mapped(printed)
 
 
 def _shape(function: Expr) -> str:

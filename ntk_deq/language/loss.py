@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 
@@ -202,7 +202,7 @@ def _is_number(expr: Expr, axes: Mapping[str, int]) -> bool:
 def _written_out(expr: Expr, definitions: Mapping[str, str]) -> Expr:
     if expr.kind is Kind.NAME and expr.name in definitions:
         return _written_out(parse(definitions[expr.name]), definitions)
-    return replace(expr, args=tuple(_written_out(arg, definitions) for arg in expr.args)) if expr.args else expr
+    return expr.mapped(lambda part: _written_out(part, definitions))
 
 
 @dataclass(frozen=True)

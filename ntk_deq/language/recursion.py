@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from ntk_deq.errors import ExpressionError
 from ntk_deq.language.families import Defined, defined, index_size, index_text, member_name
 from ntk_deq.language.parser import parse
-from ntk_deq.language.tree import Expr, Formula, Kind, names_in
+from ntk_deq.language.tree import Expr, Formula, Kind
 from ntk_deq.language.types import Size
 
 PATH_LENGTH = "path_length"
@@ -168,7 +168,7 @@ def ordered(let: Mapping[str, Formula], names: Set[str]) -> tuple[list[str], lis
         names: The names of recursions.
     """
     bases = {key: base_name(key, names) for key in let}
-    uses = {key: {name for name in names_in(formula.expr) if name in bases.values()} for key, formula in let.items()}
+    uses = {key: {name for name in formula.names if name in bases.values()} for key, formula in let.items()}
     starts = {entry.key for entry in entries_in(let, names) if not entry.letter}
     started = {bases[key] for key in starts}
     order: list[str] = []

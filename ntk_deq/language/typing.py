@@ -122,12 +122,8 @@ def _plain(type_: Type | None, shapes: Shapes | None = None) -> str:
 _PARAMETER_ROLES = {Parameter.SIZE: Role.SIZE, Parameter.INDEX: Role.PLACE, Parameter.VARIABLE: Role.VARIABLE}
 
 
+_OF_VALUES = frozenset(Kind) - {Kind.INDEX, Kind.POWER, Kind.CALL, *QUANTIFIERS}  # whose parts are values, as they are
 _OF_A_PLACE = (Kind.NUMBER, Kind.NAME, Kind.ADD, Kind.SUBTRACT, Kind.MULTIPLY)
-
-
-def _copy(node: Expr, args: tuple[Expr, ...], type_: Type | None) -> Expr:
-    """Do what `replace` does in a third of its time: every node passes here, in every setting."""
-    return Expr(node.kind, node.span, args, node.name, node.names, node.operators, node.value, type_)
 
 
 @dataclass(frozen=True)
@@ -169,9 +165,10 @@ class _Checker(Scoped):
         typed = []
         for child, child_role in zip(node.args, roles, strict=True):
             typed.append(self.visit(child, inner, child_role))
-        if typed:
-            node = _copy(node, tuple(typed), node.type)
-        return _written_out(_copy(node, node.args, self._type(node, bound, role)))
+        node = Expr(node.kind, node.span, tuple(typed), node.name, node.names, node.operators, node.value)
+        # The node is new, and nobody else has seen it yet.
+        object.__setattr__(node, "type", self._type(node, bound, role))
+        return _written_out(node)
 
     def _ranged(self, node: Expr, bound: frozenset[str], role: Role, taken_by: str = "") -> Expr:
         """Type what is said or taken over a range."""
@@ -201,6 +198,8 @@ class _Checker(Scoped):
 
     def _roles(self, node: Expr, role: Role) -> tuple[Role, ...]:
         """Return how the children are to be read, and refuse a kind of node that has no place here."""
+        if role is Role.VALUE and node.kind in _OF_VALUES:
+            return (Role.VALUE,) * len(node.args)
         if role in (Role.STEP, Role.BOUND):
             self.steps.check_part(node, bracket=role is Role.STEP)
         if role is Role.MEMBER:

@@ -15,7 +15,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ntk_deq.equilibrium.slopes import IDENTITY, RELU
 from ntk_deq.equilibrium.starts import RowMap as Map
 from ntk_deq.equilibrium.starts import Solved
 from ntk_deq.files.archives import stored_count, stored_number
@@ -154,7 +153,7 @@ def loss_maps(model: EquilibriumModel, X: Float[Tensor, "N d"], y: Float[Tensor,
     """
     form, X, y = model.single_layer(), X.detach(), y.detach()
     loss = output_loss(model, X, y)
-    if form is not None and not loss.beside and {form.activation, form.inner} <= {RELU, IDENTITY}:
+    if form is not None and not loss.beside:
         return LayerMaps(form, model.input_rows(X).contiguous(), y, model.initial_state(X), loss)
     if isinstance(model, WholeModel):
         return WholeMaps(model, X, y, loss)

@@ -56,30 +56,6 @@ class DeclaredLayer:
             values: Parameters and hyperparameters by name.
             rows: Inputs, one sample a row.
         """
-        weight, fed = self._parts(values, rows)
-        if self.activation.linear:
-            return lambda Z: torch.addmm(fed, Z, weight)
-        return lambda Z: torch.relu(torch.addmm(fed, Z, weight))
-
-    def adjoint(
-        self, values: Mapping[str, Tensor], rows: Float[Tensor, "N d"], Z: Float[Tensor, "N m"]
-    ) -> Callable[[Tensor], Tensor]:
-        """Return V -> 1 r' + (the derivative of the layer at Z)' V, likewise.
-
-        Args:
-            values: Parameters and hyperparameters by name.
-            rows: Inputs, one sample a row.
-            Z: The state.
-        """
-        weight, fed = self._parts(values, rows)
-        back, read = weight.mT, values[self.names[2]]
-        if self.activation.linear:
-            return lambda V: torch.addmm(read, V, back)
-        on = (torch.addmm(fed, Z, weight) > 0).to(Z.dtype)
-        return lambda V: torch.addmm(read, V * on, back)
-
-    def _parts(self, values: Mapping[str, Tensor], rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the factor times P, and inner(X S)."""
         weight, source = values[self.names[0]], values[self.names[1]]
         if self.transposed:
             weight, source = weight.mT, source.mT
@@ -87,8 +63,10 @@ class DeclaredLayer:
             weight = values[self.scalar] * weight
         if self.number != 1:
             weight = float(self.number) * weight
-        fed = rows @ source
-        return weight, fed if self.inner.linear else torch.relu(fed)
+        fed = rows @ source if self.inner.linear else torch.relu(rows @ source)
+        if self.activation.linear:
+            return lambda Z: torch.addmm(fed, Z, weight)
+        return lambda Z: torch.relu(torch.addmm(fed, Z, weight))
 
     def form(self, values: Mapping[str, Tensor]) -> SingleLayer | None:
         """Return the layer for the values of a model; None where its factor is no float, or not positive.

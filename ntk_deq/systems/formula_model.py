@@ -183,11 +183,9 @@ class FormulaModel(DeclaredModel):
         output: int = 0,
     ) -> Callable[[Tensor], Tensor]:
         """Return the map V -> d yhat/dZ + (d step/dZ)' V at Z, its slopes worked out once."""
-        program, layer, rows = self._compiled.map, self._compiled.layer, self.input_rows(X)
+        program, rows = self._compiled.map, self.input_rows(X)
         if program is None:
             return lambda V: V
-        if layer is not None:
-            return layer.adjoint(self._values if parameters is None else self._all(parameters), rows, Z)
         fixed = self.fixed_values(parameters, rows)
         at = LinearRows(program.at(rows, fixed), Z)
         read = LinearRows(self._compiled.predictions.at(rows, fixed), Z)

@@ -45,7 +45,6 @@ class FeatureOptions(TypedDict, total=False):
     """How an equilibrium and what its derivatives need are solved for: what `fixed_point` takes, with its defaults.
 
     Attributes:
-        initial: Where to start; None: the model's initial state. Its gradient is zero.
         solver: A name, or a solver with options (`make_solver`), for any map.
         adjoint_solver: That of the derivatives; None: the same.
         rtol: Relative tolerance.
@@ -54,7 +53,6 @@ class FeatureOptions(TypedDict, total=False):
         on_adjoint: Called with the `Equilibrium` of each linear solve.
     """
 
-    initial: Tensor | None
     solver: str | Solver
     adjoint_solver: str | Solver | None
     rtol: float | None
@@ -159,6 +157,7 @@ def equilibrium_features(
     X: Float[Tensor, "N d"],
     parameters: Mapping[str, Tensor] | None = None,
     *,
+    initial: Float[Tensor, "N m"] | None = None,
     on_forward: Callable[..., None] | None = None,
     **options: Unpack[FeatureOptions],
 ) -> Float[Tensor, "N m"]:
@@ -168,6 +167,7 @@ def equilibrium_features(
         model: The model.
         X: Inputs, one sample a row.
         parameters: Values to use in place of the model's own, by name; derivatives are taken through these.
+        initial: Where to start; None: the model's initial state. Its gradient is zero.
         on_forward: As in `fixed_point`; the arguments are X and all parameters.
         options: See `FeatureOptions`.
 
@@ -182,9 +182,8 @@ def equilibrium_features(
         >>> round(torch.func.grad(lambda W: equilibrium_features(model, one, {"W": W}).sum())(one / 2).item(), 12)
         4.0
     """
-    initial = options.pop("initial", None)
     check_samples(model, X, "equilibrium_features", parameters=parameters, initial=initial)
-    return fixed_point(  # type: ignore[misc]  # `initial` is taken out of the options
+    return fixed_point(
         model.step,
         model.initial_state(X) if initial is None else initial,
         X,
@@ -201,6 +200,7 @@ def predict(
     X: Float[Tensor, "N d"],
     parameters: Mapping[str, Tensor] | None = None,
     *,
+    initial: Float[Tensor, "N m"] | None = None,
     on_error: Callable[[Tensor], None] | None = None,
     **options: Unpack[FeatureOptions],
 ) -> Float[Tensor, " N"]:
@@ -214,6 +214,7 @@ def predict(
         model: The model.
         X: Inputs, one sample a row.
         parameters: Values to use in place of the model's own, by name.
+        initial: As in `equilibrium_features`.
         on_error: Called with a bound on the error of each prediction; inf where none is known.
         options: See `FeatureOptions`.
 
@@ -227,7 +228,7 @@ def predict(
         >>> round(predict(LinearImplicit(W=one / 2, U=one, b=3 * one[0]), one).item(), 12)
         6.0
     """
-    check_samples(model, X, "predict", parameters=parameters, initial=options.get("initial"))
+    check_samples(model, X, "predict", parameters=parameters, initial=initial)
     values = _all_parameters(model, parameters)
 
     def judge(found: Equilibrium, inputs: Tensor, solved_for: dict[str, Tensor]) -> None:
@@ -242,7 +243,7 @@ def predict(
         if on_error is not None:
             on_error(known.bound)
 
-    features = equilibrium_features(model, X, values, on_forward=judge, **options)
+    features = equilibrium_features(model, X, values, initial=initial, on_forward=judge, **options)
     return model.declared(PREDICTIONS, model.predictions(features, X, values))
 
 
@@ -252,6 +253,7 @@ def loss_gradients(
     y: Float[Tensor, " N"],
     *,
     parameters: Mapping[str, Tensor] | None = None,
+    initial: Float[Tensor, "N m"] | None = None,
     on_error: Callable[[float], None] | None = None,
     **options: Unpack[FeatureOptions],
 ) -> dict[str, Tensor]:
@@ -265,6 +267,7 @@ def loss_gradients(
         X: Inputs, one sample a row.
         y: Targets.
         parameters: Values to use in place of the model's own, by name.
+        initial: As in `equilibrium_features`.
         on_error: Called with a bound on the Frobenius error of the gradient in all parameters together; inf where there
             is none, NaN where nothing is known of it.
         options: See `FeatureOptions`.
@@ -282,7 +285,7 @@ def loss_gradients(
         {'W': 8.0, 'U': 4.0, 'b': 4.0}
     """
     where = "loss_gradients"
-    check_samples(model, X, where, parameters=parameters, initial=options.get("initial"))
+    check_samples(model, X, where, parameters=parameters, initial=initial)
     check_loss(model.signature, where)
     state, states = model.signature.state, list[Equilibrium]()
     adjoints, on_adjoint = list[Equilibrium](), options.get("on_adjoint")
@@ -295,7 +298,9 @@ def loss_gradients(
     options["on_adjoint"] = keep
 
     def loss(values: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        features = equilibrium_features(model, X, values, on_forward=lambda found, *_: states.append(found), **options)
+        features = equilibrium_features(
+            model, X, values, initial=initial, on_forward=lambda found, *_: states.append(found), **options
+        )
         predictions = model.predictions(features, X, values)
         check_targets(y, model.declared(PREDICTIONS, predictions), where)
         more = {**values, state: model.declared(state, features)} if state else values

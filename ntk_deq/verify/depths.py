@@ -20,7 +20,6 @@ from ntk_deq.claims.statement import statement_lines
 from ntk_deq.evaluation.instance import Instance, shape_of
 from ntk_deq.falsify.domains import contains
 from ntk_deq.language.families import member_name
-from ntk_deq.language.tree import names_in
 from ntk_deq.verify.feasible import planned
 from ntk_deq.verify.judge import judge_instance, refutes
 from ntk_deq.verify.options import Options
@@ -228,7 +227,7 @@ def _verdict(pairs: Pairs, silent: Sequence[frozenset[str]], *, whole: bool) -> 
 
 def says_nothing(claim: Claim) -> frozenset[str]:
     """Return the conclusions of a claim that speak of none of its variables: at this depth, a range is empty."""
-    return frozenset(name for name, formula in claim.conclude.items() if not names_in(formula.expr))
+    return frozenset(name for name, formula in claim.conclude.items() if not formula.names)
 
 
 def _is_mute(result: ClaimResult, silent: frozenset[str]) -> bool:
