@@ -94,7 +94,11 @@ def load_run(path: str | Path) -> TrainingRun:
             header = json.loads(text)
             _check_header(header, path)
             fields = _unpacked(header["run"], archive)
-        return _run(fields)
+        fields["status"] = RunStatus(fields["status"])
+        fields["snapshots"] = tuple(Snapshot(**snapshot) for snapshot in fields["snapshots"])
+        fields["series"] = {name: Series(**series) for name, series in fields["series"].items()}
+        _check_fields(fields)
+        return TrainingRun(**fields)
     except RecordError:
         raise
     except FileNotFoundError:
@@ -123,14 +127,6 @@ def _checked(path: str | Path) -> Path:
     if path.suffix != ".npz":
         raise RecordError(f"The name of a record must end in .npz. Got {path}.")
     return path
-
-
-def _run(fields: dict[str, Any]) -> TrainingRun:
-    fields["status"] = RunStatus(fields["status"])
-    fields["snapshots"] = tuple(Snapshot(**snapshot) for snapshot in fields["snapshots"])
-    fields["series"] = {name: Series(**series) for name, series in fields["series"].items()}
-    _check_fields(fields)
-    return TrainingRun(**fields)
 
 
 def _check_fields(fields: Mapping[str, Any]) -> None:

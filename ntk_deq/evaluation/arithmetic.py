@@ -32,6 +32,7 @@ from ntk_deq.evaluation.quantity import (
     sum_of_ends,
 )
 from ntk_deq.language.shapes import MAX_MATRIX_POWER
+from ntk_deq.language.tree import Kind
 from ntk_deq.language.types import Margin
 
 if TYPE_CHECKING:
@@ -429,3 +430,13 @@ def _relative(outcome: Outcome) -> float:
     if outcome.comparison is None:
         return 0.0
     return outcome.comparison.margin.lo / outcome.comparison.scale if outcome.comparison.scale > 0 else 0.0
+
+
+BINARY = {
+    Kind.ADD: add,
+    Kind.SUBTRACT: subtract,
+    Kind.MULTIPLY: multiply,
+    Kind.DIVIDE: divide,
+    Kind.POWER: power,
+}
+"""The operators of two values."""

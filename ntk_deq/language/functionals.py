@@ -22,6 +22,7 @@ from ntk_deq.language.record import (
     Product,
     always,
     extreme,
+    lacking,
     sum_of_products,
     total,
 )
@@ -34,6 +35,9 @@ _ANY = frozenset(Change)
 _TURNED = frozenset({Change.TRANSPOSE})
 _TURNED_OR_SIGNED = frozenset({Change.SIGN, Change.TRANSPOSE})
 _TURNED_OR_SWAPPED = frozenset({Change.TRANSPOSE, Change.ORDER})
+
+
+_UNUSED = "what lies below it is not used"
 
 
 def _indexed(letter: str, index: str) -> str:
@@ -58,6 +62,7 @@ TO_NUMBERS = (
         blind=_TURNED_OR_SWAPPED,
         mathml=word("tr"),
         numpy="np.trace({})",
+        lacks=lacking("values above mutant"),
     ),
     _of_entries(
         name="det",
@@ -67,6 +72,7 @@ TO_NUMBERS = (
         blind=_TURNED_OR_SWAPPED,
         differential="Y*trace(inv(X)*D)",
         numpy="np.linalg.det({})",
+        lacks=lacking("values above mutant mathml"),
     ),
     _of_entries(
         name="sum",
@@ -77,6 +83,7 @@ TO_NUMBERS = (
         mathml=word("∑"),
         numpy="np.sum({})",
         of_number="",
+        lacks=lacking("above mutant"),
     ),
     _of_entries(
         name="dot",
@@ -89,6 +96,7 @@ TO_NUMBERS = (
         values=sum_of_products,
         mathml=fenced("{}", "⟨", "⟩"),
         numpy="np.sum({:f} * {:s})",
+        lacks=lacking("above mutant"),
     ),
     _of_entries(
         name="max",
@@ -104,6 +112,7 @@ TO_NUMBERS = (
         numpy="np.max({})",
         of_number="",
         grows=True,
+        lacks=lacking("mathml"),
     ),
     _of_entries(
         name="min",
@@ -118,6 +127,7 @@ TO_NUMBERS = (
         numpy="np.min({})",
         of_number="",
         grows=True,
+        lacks=lacking("above mathml"),
     ),
     _of_matrix(
         name="norm",
@@ -152,6 +162,7 @@ TO_NUMBERS = (
         values=always(NOT_NEGATIVE),
         mathml=_norm(mn("1")),
         numpy="np.linalg.norm({}, 1)",
+        lacks=lacking("mutant", above=_UNUSED),
     ),
     _of_matrix(
         name="norminf",
@@ -160,6 +171,7 @@ TO_NUMBERS = (
         values=always(NOT_NEGATIVE),
         mathml=_norm(mi("∞")),
         numpy="np.linalg.norm({}, np.inf)",
+        lacks=lacking("mutant", above=_UNUSED),
     ),
     _of_matrix(
         name="sigma_min",
@@ -170,6 +182,7 @@ TO_NUMBERS = (
         mathml=_indexed("σ", "min"),
         numpy="np.linalg.svd({}, compute_uv=False)[-1]",
         of_vector="norm",
+        lacks=lacking("above"),
     ),
     _of_matrix(
         name="sigma_max",
@@ -189,6 +202,7 @@ TO_NUMBERS = (
         values=always(Range(low=Fraction(1))),
         partial=True,
         numpy="np.linalg.cond({})",
+        lacks=lacking("mutant mathml", above=_UNUSED),
     ),
     _of_square(
         name="lambda_min",
@@ -198,6 +212,7 @@ TO_NUMBERS = (
         mathml=_indexed("λ", "min"),
         eigenvalue=0,
         numpy="np.min(np.linalg.eigvals({}).real)",
+        lacks=lacking("values above"),
     ),
     _of_square(
         name="lambda_max",
@@ -208,6 +223,7 @@ TO_NUMBERS = (
         mathml=_indexed("λ", "max"),
         eigenvalue=-1,
         numpy="np.max(np.linalg.eigvals({}).real)",
+        lacks=lacking("values"),
     ),
     _of_square(
         name="rho",
@@ -217,6 +233,7 @@ TO_NUMBERS = (
         above=frozenset({"lambda_max", "lambda_min"}),
         mathml=word("ρ"),
         numpy="np.max(np.abs(np.linalg.eigvals({})))",
+        lacks=lacking("mutant"),
     ),
     _of_matrix(
         name="nuclear",
@@ -234,6 +251,7 @@ TO_NUMBERS = (
         blind=_ANY,
         values=always(NOT_NEGATIVE),
         numpy="np.linalg.matrix_rank({})",
+        lacks=lacking("mutant mathml", above=_UNUSED),
     ),
     _of_square(
         name="lambda_sym",
@@ -243,6 +261,7 @@ TO_NUMBERS = (
         partial=True,
         mathml=_indexed("λ", "min"),
         numpy="np.linalg.eigvalsh({})[0]",
+        lacks=lacking("values mutant", above=_UNUSED),
     ),
     Function(
         "psd",
@@ -251,6 +270,7 @@ TO_NUMBERS = (
         "States that a matrix is symmetric with no negative eigenvalue, short for `lambda_sym(A) >= 0`.",
         statement_shape,
         stands_for=("lambda_sym", ">="),
+        lacks=dict.fromkeys(("values", "above", "mutant", "mathml", "numpy"), "what it is short for has it"),
     ),
 )
 """Functions that take a matrix, or two, to a number; and what they say of it."""

@@ -42,6 +42,7 @@ from ntk_deq.language.record import (
     Structure,
     always,
     first,
+    lacking,
     product,
     with_zero,
 )
@@ -83,6 +84,7 @@ OF_MATRICES = (
         numpy="{:f} * {:s}",
         numpy_binding=PRODUCT,
         structure=Structure.ANY,
+        lacks=lacking("mutant"),
     ),
     Function(
         "vec",
@@ -94,6 +96,7 @@ OF_MATRICES = (
         lipschitz=1.0,
         values=first,
         numpy="vec({})",
+        lacks=lacking("mutant mathml"),
     ),
     Function(
         "softmax",
@@ -104,6 +107,7 @@ OF_MATRICES = (
         lipschitz=0.5,
         values=always(UNIT),
         numpy="(np.exp({0} - np.max({0}, axis=0)) / np.sum(np.exp({0} - np.max({0}, axis=0)), axis=0))",
+        lacks=lacking("mutant mathml"),
     ),
     Function(
         "inv",
@@ -118,6 +122,7 @@ OF_MATRICES = (
         exponent="-1",
         numpy="np.linalg.inv({})",
         structure=Structure.ALL,
+        lacks=lacking("values mutant"),
     ),
     Function(
         "kronsum",
@@ -132,6 +137,7 @@ OF_MATRICES = (
         infix="⊕",
         numpy="np.kron({0}, np.eye({1.shape[0]})) + np.kron(np.eye({0.shape[0]}), {1})",
         numpy_binding=SUM,
+        lacks=lacking("values"),
     ),
     Function(
         "khatri_rao",
@@ -144,6 +150,7 @@ OF_MATRICES = (
         infix="∗",
         numpy="np.repeat({0}, {1.shape[0]}, axis=0) * np.tile({1}, ({0.shape[0]}, 1))",
         numpy_binding=PRODUCT,
+        lacks=lacking("mutant"),
     ),
     Function(
         "pinv",
@@ -155,6 +162,7 @@ OF_MATRICES = (
         mutant=("inverse", TRANSPOSED),
         exponent="+",
         numpy="np.linalg.pinv({})",
+        lacks=lacking("values"),
     ),
     Function(
         "sqrtm",
@@ -167,6 +175,7 @@ OF_MATRICES = (
         partial=True,
         exponent="1/2",
         numpy="sqrtm({})",
+        lacks=lacking("values mutant"),
     ),
     Function(
         "diag",
@@ -178,6 +187,7 @@ OF_MATRICES = (
         symmetric=True,
         values=with_zero,
         structure=Structure.OWN,
+        lacks=lacking("mutant mathml", numpy="it is another call of a vector than of a matrix"),
     ),
     Function(
         "I",
@@ -191,6 +201,7 @@ OF_MATRICES = (
         mathml=tag("msub", mi("I"), "{}"),
         structure=Structure.OWN,
         numpy="np.eye({})",
+        lacks=lacking("mutant"),
     ),
     Function(
         "zeros",
@@ -202,6 +213,7 @@ OF_MATRICES = (
         symmetric=True,
         values=always(Range.point(0)),
         numpy="np.zeros({shape})",
+        lacks=lacking("mutant", mathml="it is set as the digit"),
     ),
     Function(
         "ones",
@@ -213,6 +225,7 @@ OF_MATRICES = (
         symmetric=True,
         values=always(Range.point(1)),
         numpy="np.ones({shape})",
+        lacks=lacking("mutant", mathml="it is set as the digit"),
     ),
     Function(
         "commutation",
@@ -224,6 +237,7 @@ OF_MATRICES = (
         values=always(UNIT),
         mathml=tag("msub", mi("K"), "{}"),
         numpy="commutation({0}, {1})",
+        lacks=lacking("mutant"),
     ),
 )
 """Functions that take a matrix to a matrix."""

@@ -20,6 +20,7 @@ from ntk_deq.language.record import (
     Function,
     Kink,
     always,
+    lacking,
     magnitude,
     positive_part,
 )
@@ -34,14 +35,6 @@ RIVALS = "function"
 OPEN_UNIT = Range(Fraction(-1), Fraction(1), low_open=True, high_open=True)
 SIGNED_UNIT = Range(Fraction(-1), Fraction(1))
 
-_USUAL = {
-    "sides": "it is not linear on both sides of zero",
-    "above": "no function is known to be nowhere larger",
-    "mutant": "no mutation rule puts another function in its place",
-    "mathml": "its name is set upright",
-}
-"""Why a field of a record is not set, as a rule."""
-
 PRIMITIVE = "it is one of those that others are written in"
 BEYOND = "the prover has no terms for it, so that claims with it are tried on instances alone"
 
@@ -54,11 +47,6 @@ _JUMPS = {
 
 _of_each = partial(Function, group="Entrywise", parameters=(_P.VALUE,), result=same_shape)
 _of_each_and_a_number = partial(_of_each, parameters=(_P.VALUE, _P.SCALAR))
-
-
-def _lacks(usual: str = "", **own: str) -> dict[str, str]:
-    """Return why fields are not set: some for the usual reason, others for their own."""
-    return {name: _USUAL[name] for name in usual.split()} | own
 
 
 ACTIVATIONS = (
@@ -82,7 +70,7 @@ ACTIVATIONS = (
         above=frozenset({"relu"}),
         mathml=fenced("{}", "|", "|"),
         numpy="np.abs({})",
-        lacks=_lacks("mutant", formula=PRIMITIVE),
+        lacks=lacking("mutant", formula=PRIMITIVE),
     ),
     _of_each(
         name="sign",
@@ -93,7 +81,7 @@ ACTIVATIONS = (
         values=always(SIGNED_UNIT),
         mutant=(RIVALS, "step"),
         numpy="np.sign({})",
-        lacks=_lacks("above mathml", **_JUMPS),
+        lacks=lacking("above mathml", **_JUMPS),
     ),
     _of_each(
         name="relu",
@@ -111,7 +99,7 @@ ACTIVATIONS = (
         ),
         values=positive_part,
         numpy="np.maximum({}, 0.0)",
-        lacks=_lacks("above mutant mathml"),
+        lacks=lacking("above mutant mathml"),
     ),
     _of_each(
         name="step",
@@ -128,7 +116,7 @@ ACTIVATIONS = (
         values=always(UNIT),
         mathml=word("relu′"),
         numpy="np.heaviside({}, 0.0)",
-        lacks=_lacks("above mutant", **_JUMPS),
+        lacks=lacking("above mutant", **_JUMPS),
     ),
     _of_each(
         name="softplus",
@@ -145,7 +133,7 @@ ACTIVATIONS = (
         above=frozenset({"relu"}),
         mutant=(RIVALS, "relu"),
         numpy="np.logaddexp(0.0, {})",
-        lacks=_lacks("sides mathml", primitive="it has no closed form in functions of the language"),
+        lacks=lacking("sides mathml", primitive="it has no closed form in functions of the language"),
     ),
     _of_each(
         name="tanh",
@@ -162,7 +150,7 @@ ACTIVATIONS = (
         values=always(OPEN_UNIT),
         mutant=(RIVALS, "sigmoid"),
         numpy="np.tanh({})",
-        lacks=_lacks("mathml sides above"),
+        lacks=lacking("mathml sides above"),
     ),
     _of_each(
         name="sigmoid",
@@ -179,7 +167,7 @@ ACTIVATIONS = (
         values=always(Range(Fraction(0), Fraction(1), low_open=True, high_open=True)),
         mutant=(RIVALS, "tanh"),
         numpy="(np.exp(np.minimum({0}, 0.0)) / (1.0 + np.exp(-np.abs({0}))))",
-        lacks=_lacks("sides above mathml"),
+        lacks=lacking("sides above mathml"),
     ),
     _of_each_and_a_number(
         name="huber",
@@ -204,7 +192,7 @@ ACTIVATIONS = (
         values=always(NOT_NEGATIVE),
         mutant=(RIVALS, "abs"),
         numpy="(np.minimum(np.abs({0}), 1.0) * (np.abs({0}) - np.minimum(np.abs({0}), 1.0) / 2))",
-        lacks=_lacks("sides above mathml", primitive="nobody has asked for it"),
+        lacks=lacking("sides above mathml", primitive="nobody has asked for it"),
     ),
 )
 """Activations, and what comes with them."""
@@ -224,7 +212,7 @@ OF_NUMBERS = (
         values=always(OPEN_UNIT),
         mutant=(RIVALS, "tanh"),
         numpy="np.vectorize(math.erf, otypes=[float])({})",
-        lacks=_lacks("sides above mathml", formula=BEYOND),
+        lacks=lacking("sides above mathml", formula=BEYOND),
     ),
     _of_each(
         name="sin",
@@ -240,7 +228,7 @@ OF_NUMBERS = (
         values=always(SIGNED_UNIT),
         mutant=(RIVALS, "cos"),
         numpy="np.sin({})",
-        lacks=_lacks("mathml sides above", formula=BEYOND),
+        lacks=lacking("mathml sides above", formula=BEYOND),
     ),
     _of_each(
         name="cos",
@@ -257,7 +245,7 @@ OF_NUMBERS = (
         values=always(SIGNED_UNIT),
         mutant=(RIVALS, "sin"),
         numpy="np.cos({})",
-        lacks=_lacks("mathml sides above", formula=BEYOND),
+        lacks=lacking("mathml sides above", formula=BEYOND),
     ),
     _of_each(
         name="arccos",
@@ -275,7 +263,7 @@ OF_NUMBERS = (
         values=always(Range(Fraction(0), Fraction(22, 7))),
         mutant=(RIVALS, "cos"),
         numpy="np.arccos({})",
-        lacks=_lacks("mathml sides above", formula=BEYOND),
+        lacks=lacking("mathml sides above", formula=BEYOND),
     ),
     _of_each(
         name="arctan",
@@ -291,7 +279,7 @@ OF_NUMBERS = (
         values=always(Range(Fraction(-11, 7), Fraction(11, 7))),
         mutant=(RIVALS, "tanh"),
         numpy="np.arctan({})",
-        lacks=_lacks("mathml sides above", formula=BEYOND),
+        lacks=lacking("mathml sides above", formula=BEYOND),
     ),
     _of_each(
         name="sqrt",
@@ -312,7 +300,7 @@ OF_NUMBERS = (
         values=always(NOT_NEGATIVE),
         mathml="<msqrt>{}</msqrt>",
         numpy="np.sqrt({})",
-        lacks=_lacks("sides above mutant"),
+        lacks=lacking("sides above mutant"),
     ),
     _of_each(
         name="exp",
@@ -333,7 +321,7 @@ OF_NUMBERS = (
         mathml="<msup><mi>e</mi>{}</msup>",
         mathml_binding=POWER,
         numpy="np.exp({})",
-        lacks=_lacks("sides mutant", formula=PRIMITIVE),
+        lacks=lacking("sides mutant", formula=PRIMITIVE),
     ),
     _of_each(
         name="log",
@@ -350,14 +338,14 @@ OF_NUMBERS = (
         in_draws=True,
         values=always(Range()),
         numpy="np.log({})",
-        lacks=_lacks(
+        lacks=lacking(
             "sides above mutant mathml", formula=PRIMITIVE, primitive="it has no value at 0, where the integral starts"
         ),
     ),
 )
 """Functions of analysis."""
 
-_WRITTEN = _lacks("mathml above", numpy="its definition has it, as it has two arguments")
+_WRITTEN = lacking("mathml above", numpy="its definition has it, as it has two arguments")
 
 WITH_A_PARAMETER = (
     _of_each_and_a_number(
@@ -372,7 +360,7 @@ WITH_A_PARAMETER = (
             numpy="(({0}) + ({1}))",
             slope="1.0",
         ),
-        lacks={**_WRITTEN, "values": "that of a sum is not among the rules", **_lacks("mutant")},
+        lacks={**_WRITTEN, "values": "that of a sum is not among the rules", **lacking("mutant")},
     ),
     _of_each_and_a_number(
         name="leaky_relu",

@@ -394,3 +394,22 @@ class Function:
         least, most = len(self.parameters) - self.optional, len(self.parameters)
         number = f"{least} or {most}" if least != most else str(most)
         return f"{'at least ' if self.repeats else ''}{number} argument{'s' if most > 1 else ''}"
+
+
+_USUAL = {
+    "values": "its values, or their entries, may be any numbers",
+    "sides": "it is not linear on both sides of zero",
+    "above": "no function is known to be nowhere larger",
+    "mutant": "no mutation rule puts another function in its place",
+    "mathml": "its name is set upright",
+}
+
+
+def lacking(usual: str = "", **own: str) -> dict[str, str]:
+    """Return why fields of a record are not set: some for the usual reason, others for their own.
+
+    Example:
+        >>> lacking("mathml", slope="zero wherever it has one")
+        {'mathml': 'its name is set upright', 'slope': 'zero wherever it has one'}
+    """
+    return {name: _USUAL[name] for name in usual.split()} | own

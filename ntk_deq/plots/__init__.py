@@ -336,7 +336,8 @@ def plot_run(
             norms(run, lower, bounds=bounds)
         draw_loss(upper, record, label_steps=False)
         # The two are recorded at steps of their own: one axis for all of them.
-        both = sorted({*record.at, *_snapshot_places(run)})
+        kept = () if isinstance(run, TrainingRecord) else run.snapshots
+        both = sorted({*record.at, *(snapshot.at for snapshot in kept)})
         set_steps(upper, told_in(record), both, spread=loss_picture(record).spread, label=False)
         upper.tick_params(labelbottom=False)
         return upper, lower
@@ -403,10 +404,6 @@ def file_stem(*parts: str) -> str:
 
 def _has_shares(run: Drawable) -> bool:
     return isinstance(run, TrainingRecord) and any(curve.drawable for curve in share_curves(run))
-
-
-def _snapshot_places(run: Drawable) -> list[float]:
-    return [] if isinstance(run, TrainingRecord) else [snapshot.at for snapshot in run.snapshots]
 
 
 def _head(figure: Figure, claim: str, title: str) -> None:

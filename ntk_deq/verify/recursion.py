@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -19,12 +19,12 @@ from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar, Truth
 from ntk_deq.language.recursion import At
 from ntk_deq.language.run import RECURSION, RunKind
-from ntk_deq.language.tree import Expr, Formula, Kind
+from ntk_deq.language.tree import Formula, Kind
 from ntk_deq.verify.equations.proven import solve
 from ntk_deq.verify.formulas import instance_environment
 from ntk_deq.verify.results import Start, TrainingRecord
 from ntk_deq.verify.runs import Course, RunTwin
-from ntk_deq.verify.training.between import needs_the_run
+from ntk_deq.verify.training.between import needs_the_run, parts_behind
 from ntk_deq.verify.training.records import compared, constants_of
 
 SHOWN = 64
@@ -98,20 +98,13 @@ class RecursionCourse(Course):
         if outcome.truth is not Truth.FALSE:
             return outcome
         for hypothesis in self.claim.assume.values():
-            for node in self._parts(hypothesis.expr):
+            for node in parts_behind(hypothesis.expr, self.claim.let):
                 if node.kind is Kind.FOR_ALL and not ends(node, self.env, {}):
                     reason = (
                         f"{hypothesis.name!r} speaks of every step, and is known up to step {self.env.last_step} only"
                     )
                     return replace(outcome, truth=Truth.UNSURE, reason=reason)
         return outcome
-
-    def _parts(self, expr: Expr) -> Iterator[Expr]:
-        """Yield the parts of a statement, those of definitions among them."""
-        for node in expr.walk():
-            yield node
-            if node.kind is Kind.NAME and node.name in self.claim.let:
-                yield from self._parts(self.claim.let[node.name].expr)
 
 
 def recursion_record(claim: Claim, instance: Instance, env: Environment) -> TrainingRecord | None:

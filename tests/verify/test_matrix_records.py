@@ -9,12 +9,14 @@ import torch
 from verify_harness import randn
 
 from ntk_deq.claims.mutation_rules import RULES
+from ntk_deq.evaluation.floats import TensorNames, tensor_value
 from ntk_deq.evaluation.functions.twins import FUNCTIONS as IN_FLOATS
 from ntk_deq.language.calls import Parameter
 from ntk_deq.language.functionals import TO_NUMBERS
 from ntk_deq.language.functions import FUNCTIONS, OF_MATRICES
+from ntk_deq.language.parser import parse
 from ntk_deq.language.pieces import PIECES
-from ntk_deq.language.record import TRANSPOSED, Change
+from ntk_deq.language.record import TRANSPOSED, Change, Product
 from ntk_deq.language.types import Range
 
 LIKE = torch.zeros((), dtype=torch.float64)
@@ -41,6 +43,49 @@ def squares() -> list[torch.Tensor]:
 
 def same(left: torch.Tensor, right: torch.Tensor) -> bool:
     return torch.allclose(left, right, rtol=NEAR, atol=NEAR)
+
+
+@pytest.mark.parametrize("name", [f.name for f in ALL])
+def test_every_field_is_set_or_its_absence_explained(name: str) -> None:
+    record = FUNCTIONS[name]
+    asked = {"values", "mutant", "mathml", "numpy"} | ({"above"} if record in TO_NUMBERS else set())
+    unset = {field for field in asked if not getattr(record, field)}
+    if record.infix or record.exponent:
+        unset.discard("mathml")
+    assert record.lacks.keys() == unset
+    assert all(len(reason) > 10 for reason in record.lacks.values())
+
+
+@pytest.mark.parametrize("name", [f.name for f in ALL if f.symmetric])
+def test_what_is_symmetric_whatever_it_is_taken_of(name: str) -> None:
+    record = FUNCTIONS[name]
+    found = value(name, *[torch.tensor(3)] * len(record.parameters) if record.takes_sizes else [randn(3, 1, seed=1)])
+    assert torch.equal(found, found.mT)
+    assert record.filled is None or bool((found == float(record.filled)).all())
+    assert not record.unit or torch.equal(found, torch.eye(3, dtype=found.dtype))
+
+
+def test_which_eigenvalue_of_a_symmetric_matrix() -> None:
+    for name in (f.name for f in ALL if f.eigenvalue is not None):
+        for a in (a + a.mT for a in squares()):
+            assert same(value(name, a), torch.linalg.eigvalsh(a)[FUNCTIONS[name].eigenvalue])
+
+
+@pytest.mark.parametrize("name", [f.name for f in ALL if f.product])
+def test_which_product_of_two_matrices(name: str) -> None:
+    a, b = randn(2, 3, seed=1), randn(2, 3, seed=2)
+    entries = a * b
+    assert same(value(name, a, b), entries if FUNCTIONS[name].product is Product.ENTRIES else entries.sum())
+
+
+@pytest.mark.parametrize("name", [f.name for f in ALL if f.differential])
+def test_the_change_is_that_of_automatic_differentiation(name: str) -> None:
+    formula = FUNCTIONS[name].differential or ""
+    for x, d in zip(squares(), reversed(squares()), strict=True):
+        if x.shape == d.shape:
+            y, change = torch.func.jvp(lambda a: value(name, a), (x,), (d,))
+            names = TensorNames({"X": x, "D": d, "Y": y}, {}, {}, None, LIKE)
+            assert torch.allclose(tensor_value(parse(formula), names), change, rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.parametrize("name", NUMBERS)

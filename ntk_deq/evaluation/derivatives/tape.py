@@ -43,13 +43,6 @@ from ntk_deq.language.written import definition_of, put
 _HERE = Span(0, 0)
 
 _UNARY = {Kind.NEGATE: ar.negate, Kind.TRANSPOSE: ar.transpose}
-_BINARY = {
-    Kind.ADD: ar.add,
-    Kind.SUBTRACT: ar.subtract,
-    Kind.MULTIPLY: ar.multiply,
-    Kind.DIVIDE: ar.divide,
-    Kind.POWER: ar.power,
-}
 
 
 @dataclass(eq=False)
@@ -296,8 +289,8 @@ class Tape:
             return self._operator(expr.name, args, lambda: _value(call(expr.name, [a.value for a in args], env)))
         if kind in _UNARY:
             return self._operator(str(kind), args, lambda: _value(_UNARY[kind](args[0].value)))
-        if kind in _BINARY:
-            return self._operator(str(kind), args, lambda: _value(_BINARY[kind](args[0].value, args[1].value, notes)))
+        if kind in ar.BINARY:
+            return self._operator(str(kind), args, lambda: _value(ar.BINARY[kind](args[0].value, args[1].value, notes)))
         raise UndifferentiableError(f"`{expr.name or kind}` cannot stand inside a derivative")
 
     def _power(self, base: Node, exponent: Node, degree: int | None, env: Environment) -> Node:

@@ -90,17 +90,7 @@ def _operator(kind: Kind, args: Sequence[Value], env: Environment) -> Value:
             right = _spread(right, left, env)
         elif isinstance(left, Scalar) and isinstance(right, Matrix):
             left = _spread(left, right, env)
-    return _BINARY[kind](left, right, env.notes)
-
-
-_BINARY = {
-    Kind.ADD: ar.add,
-    Kind.SUBTRACT: ar.subtract,
-    Kind.MULTIPLY: ar.multiply,
-    Kind.DIVIDE: ar.divide,
-    Kind.POWER: ar.power,
-}
-"""The operators of two values."""
+    return ar.BINARY[kind](left, right, env.notes)
 
 
 def _indicator(args: Sequence[Value], env: Environment) -> Value:

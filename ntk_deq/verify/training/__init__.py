@@ -25,6 +25,7 @@ from ntk_deq.certified import Ball, frobenius
 from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.rounding import fro_up
 from ntk_deq.certified.structured import densified
+from ntk_deq.dynamics.field import GradientField
 from ntk_deq.errors import ArgumentError
 from ntk_deq.evaluation.arithmetic import add, multiply, negate, to_matrix, to_scalar
 from ntk_deq.evaluation.balls import evaluate
@@ -412,6 +413,11 @@ class Trainee:
     def multiple(self) -> Fraction | None:
         """The f > 0 for which the loss is f norm(yhat - y)^2/2; None: it is none, and what rests on squares is open."""
         return output_loss(self.model, self.X, self.y).multiple
+
+    @property
+    def gradients(self) -> GradientField:
+        """Gradients of the loss, to the tolerance of judgements."""
+        return GradientField(self.model, self.X, self.y, rtol=SOLVER_TOLERANCE)
 
     @property
     def exact(self) -> bool:

@@ -5,7 +5,7 @@ How much of a training run is covered between its judged steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -34,11 +34,11 @@ HALVINGS_AT_ENDS = 40
 def named_steps(claim: Claim) -> tuple[int, ...]:
     """Return the steps after the start that a claim names, as in `Z[5]`, increasing."""
     formulas = [*claim.let.values(), *claim.assume.values(), *claim.conclude.values()]
-    return tuple(sorted({step for formula in formulas for step in _named(formula.expr)}))
+    return tuple(sorted({step for formula in formulas for step in _named(formula.expr.walk())}))
 
 
-def _named(expr: Expr) -> Iterator[int]:
-    for node in expr.walk():
+def _named(nodes: Iterable[Expr]) -> Iterator[int]:
+    for node in nodes:
         if node.kind is Kind.INDEX and not any(part.kind is Kind.NAME for part in node.args[0].walk()):
             step = step_of(node.args[0], {})
             if step > 0:
@@ -47,15 +47,19 @@ def _named(expr: Expr) -> Iterator[int]:
 
 def needs_the_run(formula: Formula, let: Mapping[str, Formula]) -> bool:
     """Whether a hypothesis can be judged only once its run is known: it speaks of every step, or of a later one."""
-    pending, seen = [formula.expr], set[str]()
+    nodes = list(parts_behind(formula.expr, let))
+    return any(node.kind in QUANTIFIERS for node in nodes) or any(_named(nodes))
+
+
+def parts_behind(expr: Expr, let: Mapping[str, Formula]) -> Iterator[Expr]:
+    """Yield the parts of a formula, those of the definitions that it rests on among them."""
+    pending, seen = [expr], set[str]()
     while pending:
-        expr = pending.pop()
-        if any(node.kind in QUANTIFIERS for node in expr.walk()) or any(_named(expr)):
-            return True
-        used = {node.name for node in expr.walk() if node.name in let} - seen
-        seen |= used
-        pending += [let[name].expr for name in used]
-    return False
+        for node in pending.pop().walk():
+            yield node
+            if node.name in let and node.name not in seen:
+                seen.add(node.name)
+                pending.append(let[node.name].expr)
 
 
 def inlined(claim: Claim) -> Claim:

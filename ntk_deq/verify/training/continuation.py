@@ -31,7 +31,7 @@ from ntk_deq.language.run import GRADIENT_FLOW, LOSS
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.verify.results import TrainingRecord
 from ntk_deq.verify.runs import NoRunError
-from ntk_deq.verify.training import SOLVER_TOLERANCE, Moments, Point, StepMoments, Trainee
+from ntk_deq.verify.training import Moments, Point, StepMoments, Trainee
 from ntk_deq.verify.training.between import (
     at_every_index,
     bounds_of_loss,
@@ -194,7 +194,7 @@ def continued(
             outcomes[name] = Outcome(Truth.UNSURE, None, _so_far(window, str(outside)))
     env.notes.unsure += [reason for reason in notes.unsure if reason not in env.notes.unsure]
     why = FlowTwin().unfinished(course, run) or course.end.unsure
-    why = why or strays(window.points[-1], course.points, _field(trainee), eta, env.notes.check_time)
+    why = why or strays(window.points[-1], course.points, trainee.gradients, eta, env.notes.check_time)
     if why:
         outcomes = {name: replace(o, truth=Truth.UNSURE, reason=_so_far(window, why)) for name, o in outcomes.items()}
     assert notes.sides is not None
@@ -252,16 +252,12 @@ def _as_steps(course: Trajectory, trainee: Trainee, step: Scalar, check: Callabl
 
 
 def _gradients(course: Trajectory, trainee: Trainee, check: Callable[[], None]) -> list[Mapping[str, Tensor]]:
-    field = _field(trainee)
+    field = trainee.gradients
     found: list[Mapping[str, Tensor]] = []
     for point in course.points:
         check()
         found.append(field.at(point.parameters, point.at).gradients)
     return found
-
-
-def _field(trainee: Trainee) -> GradientField:
-    return GradientField(trainee.model, trainee.X, trainee.y, rtol=SOLVER_TOLERANCE)
 
 
 def _distance(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> float:
@@ -282,7 +278,7 @@ def step_tests(claim: Claim, moments: StepMoments, trainee: Trainee) -> tuple[in
     if bound is None:
         return 0, 0
     chosen = sorted({round(i * (len(moments.points) - 1) / (STEP_TESTS - 1)) for i in range(STEP_TESTS)})
-    field, true = _field(trainee), 0
+    field, true = trainee.gradients, 0
     for place in chosen:
         moments.start.notes.check_time()
         true += _falls(moments, moments.points[place], field, *bound)

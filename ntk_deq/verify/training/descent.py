@@ -117,7 +117,7 @@ class DescentTwin(TrainingTwin):
             ats = steps_at_rest(run)
             done, points = at_rest(done, trainee, ats, ats[-1])
             end = end_at_the_start(done, env)
-            return Trajectory(done, points, step, (), certified=True, seconds=0.0, end=end, resting=True)
+            return Trajectory(done, points, step, end=end, resting=True)
         ats = [int(snapshot.at) for snapshot in done.snapshots]
         proven = proven_window(trainee, env, step=step, ats=ats)
         known = len(proven.points)
@@ -135,10 +135,9 @@ class DescentTwin(TrainingTwin):
             ranges = proven.losses
         end = end_at_the_start(done, env)
         if not end.unsure:
-            noise = output_noise(trainee)
-            bounds = LossBounds(losses, proven.bounds, slack, noise, 1.0 if multiple is None else float(multiple))
-            if multiple is None:
-                bounds = replace(bounds, errors=_loss_errors(losses, noises, done, points))
+            errors = _loss_errors(losses, noises, done, points) if multiple is None else None
+            noise, factor = output_noise(trainee), 1.0 if multiple is None else float(multiple)
+            bounds = LossBounds(losses, proven.bounds, slack, noise, factor, errors)
             end = end_of_descent(done, bounds, float(run.until))
         seconds = time.perf_counter() - started
         return Trajectory(done, points, step, ranges, certified=known == len(ats), seconds=seconds, end=end)

@@ -192,12 +192,12 @@ def flow(run: Run, trainee: Trainee, env: Environment, *, times: Sequence[float]
     if still and done.end > 0:
         done, points = at_rest(done, trainee, times_at_rest(horizon), done.steps)
         end = end_at_the_start(done, env)
-        return Trajectory(done, points, None, (), certified=True, seconds=0.0, end=end, end_error=off, resting=True)
+        return Trajectory(done, points, end=end, end_error=off, resting=True)
     done = ended_at_floor(done, trainee, until=float(run.until), check=env.notes.check_time)
     end = end_at_the_start(done, env)
     if done.status is RunStatus.LOSS_FLOOR and done.end == 0 and not end.unsure:  # there is nothing but the start
         start = estimated_point(done, 0, StartError(trainee.start_radius, 0.0), stepwise=False)
-        return Trajectory(done, (start,), None, (), certified=True, seconds=0.0, end=end)
+        return Trajectory(done, (start,), end=end)
     proven = proven_flow(done, trainee, env, until=float(run.until), off=off if run.horizon is not None else None)
     if proven is not None:
         return replace(proven, seconds=time.perf_counter() - started, end=end)
@@ -360,10 +360,8 @@ def proven_flow(
     last = _end(flow, done, until) if done.status is RunStatus.LOSS_FLOOR else off or 0.0
     if last is None:
         return None
-    points, losses = (
-        [Point(0.0, done.snapshots[0].parameters, trainee.start_radius, arb(0))],
-        [flow.loss(arb_mat(len(start), 1))],
-    )
+    points = [Point(0.0, done.snapshots[0].parameters, trainee.start_radius, arb(0))]
+    losses = [flow.loss(arb_mat(len(start), 1))]
     velocity, path = arb_mat(len(start), 1, gradient), arb(0)
     for (before, now), snapshot in zip(pairwise(times), done.snapshots[1:], strict=True):
         env.notes.check_time()
@@ -381,16 +379,8 @@ def proven_flow(
     if not all(point.path.is_finite() and math.isfinite(sum(point.radius.values())) for point in points):
         return None
     ranges = tuple(a.union(b) for a, b in pairwise(losses))
-    return Trajectory(
-        done,
-        tuple(points),
-        None,
-        ranges,
-        certified=True,
-        seconds=0.0,
-        end_error=last,
-        decays=shape.convex and shape.rises,
-    )
+    decays = shape.convex and shape.rises
+    return Trajectory(done, tuple(points), losses=ranges, end_error=last, decays=decays)
 
 
 def _end(flow: AffineFlow, done: TrainingRun, until: float) -> float | None:

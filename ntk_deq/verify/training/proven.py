@@ -20,8 +20,6 @@ from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.precise import PreciseMatrix
 from ntk_deq.certified.rounding import add_up, fro_up, multiply_up, unit_roundoff
 from ntk_deq.certified.structured import densified
-from ntk_deq.dynamics.field import GradientField
-from ntk_deq.dynamics.proven import CertifiedDescent
 from ntk_deq.dynamics.proven.descent import certified_descent, together
 from ntk_deq.dynamics.record import RunStatus, TrainingRun
 from ntk_deq.equilibrium.slopes import RELU
@@ -37,7 +35,7 @@ from ntk_deq.language.parser import parse
 from ntk_deq.language.run import LOSS, Run
 from ntk_deq.language.tree import Expr
 from ntk_deq.systems.model import EquilibriumModel, SingleLayer, output_loss
-from ntk_deq.verify.training import SOLVER_TOLERANCE, Point, Trainee, descended, loss_gradient, placed
+from ntk_deq.verify.training import Point, Trainee, descended, loss_gradient, placed
 
 MOST_STEPS = 2000
 """Steps of a window that are proven: some 200 a second at N = 4, m = 16."""
@@ -106,7 +104,11 @@ def proven_window(trainee: Trainee, env: Environment, *, step: Scalar, ats: Sequ
     known = [at for at in ats if at in done.iterates]
     reason = "" if done.complete else f"the proof stops at step {done.steps}: {done.reason}"
     bounds = done.losses[: len(path.lengths)]
-    return Proven(_points(done, path, known), _losses(bounds, known), reason, bounds)
+    radii = [{name: float(errors[at]) for name, errors in done.errors.items()} for at in known]
+    points = tuple(
+        Point(at, done.iterates[at], radius, path.lengths[at]) for at, radius in zip(known, radii, strict=True)
+    )
+    return Proven(points, _losses(bounds, known), reason, bounds)
 
 
 MOST_BY_HESSIANS, MOST_NUMBERS_BY_HESSIANS = 64, 48
@@ -224,18 +226,6 @@ class _Path:
         self.last = values, error
 
 
-def _points(done: CertifiedDescent, path: _Path, ats: Sequence[int]) -> tuple[Point, ...]:
-    return tuple(
-        Point(
-            at,
-            done.iterates[at],
-            {name: float(errors[at]) for name, errors in done.errors.items()},
-            path.lengths[at],
-        )
-        for at in ats
-    )
-
-
 def _losses(bounds: Tensor, ats: Sequence[int]) -> tuple[arb, ...]:
     parts = [bounds[start : stop + 1] for start, stop in pairwise(ats)]
     return tuple(sc.from_bounds(float(part[:, 0].min()), float(part[:, 1].max())) for part in parts)
@@ -258,8 +248,7 @@ def is_still(trainee: Trainee) -> bool:
     Args:
         trainee: What is trained.
     """
-    field = GradientField(trainee.model, trainee.X, trainee.y, rtol=SOLVER_TOLERANCE)
-    point = field.at(trainee.model.parameters(), 0.0)
+    point = trainee.gradients.at(trainee.model.parameters(), 0.0)
     return point.loss_value != 0 and not any(bool(gradient.any()) for gradient in point.gradients.values())
 
 

@@ -16,7 +16,7 @@ from flint import arb
 from torch import Tensor
 
 from ntk_deq.certified import scalar as sc
-from ntk_deq.dynamics.field import FieldPoint, GradientField, NotFiniteError, WellPosednessError
+from ntk_deq.dynamics.field import FieldPoint, NotFiniteError, WellPosednessError
 from ntk_deq.dynamics.record import RunStatus, TrainingRun
 from ntk_deq.dynamics.training import gradient_descent
 from ntk_deq.errors import ArgumentError, EquilibriumError
@@ -280,10 +280,7 @@ def end_at_the_start(run: TrainingRun, env: Environment) -> End:
 
 def output_noise(trainee: Trainee) -> float:
     """Return how far the norm of a computed residual may be off."""
-    with torch.no_grad():
-        state = GradientField(trainee.model, trainee.X, trainee.y, rtol=SOLVER_TOLERANCE).at(
-            trainee.model.parameters(), 0.0
-        )
+    state = trainee.gradients.at(trainee.model.parameters(), 0.0)
     finfo = torch.finfo(trainee.X.dtype)
     size = 2 * float(trainee.y.norm()) + float(state.residual.norm())
     return _OUTPUTS * max(SOLVER_TOLERANCE, 32 * finfo.eps) * size + finfo.tiny**0.5
@@ -342,10 +339,10 @@ class Trajectory:
 
     run: TrainingRun
     points: tuple[Point, ...]
-    step: Scalar | None
-    losses: tuple[arb, ...]
-    certified: bool
-    seconds: float
+    step: Scalar | None = None
+    losses: tuple[arb, ...] = ()
+    certified: bool = True
+    seconds: float = 0.0
     end: End = KNOWN
     end_error: float = 0.0
     resting: bool = False
