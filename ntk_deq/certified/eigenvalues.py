@@ -20,9 +20,8 @@ from ntk_deq.certified.dense import Ball, require_square, transpose
 from ntk_deq.certified.exactness import is_triangular
 from ntk_deq.certified.functions import maximum, minimum, square_root
 from ntk_deq.certified.inversion import approximate_inverse, identity_defect, size_up
-from ntk_deq.certified.norms import dyadic
 from ntk_deq.certified.rounding import TINY, add_up, divide_up, multiply_up, subtract_down
-from ntk_deq.certified.scalar import exact, from_bounds, nan, with_radius
+from ntk_deq.certified.scalar import dyadic, exact, from_bounds, nan, with_radius
 from ntk_deq.certified.spectra import eigenvalues_symmetric, scaled, symmetric_discs, symmetric_part, upper_scaled
 
 NEARLY_SYMMETRIC = 2.0**-30

@@ -26,7 +26,7 @@ from ntk_deq.certified.dense import Ball, require_square
 from ntk_deq.certified.exactness import sum_error
 from ntk_deq.certified.functions import meet, square_root
 from ntk_deq.certified.inversion import approximate_inverse, high_precision_inverse, identity_defect, size_up
-from ntk_deq.certified.norms import EXACT_ORDER, dyadic, entries, frobenius, nonnegative, whole_numbers
+from ntk_deq.certified.norms import EXACT_ORDER, entries, frobenius, nonnegative, whole_numbers
 from ntk_deq.certified.rounding import (
     TINY,
     add_up,
@@ -37,7 +37,7 @@ from ntk_deq.certified.rounding import (
     subtract_down,
     summation_up,
 )
-from ntk_deq.certified.scalar import exact, from_bounds, nan, radius, upper, with_radius
+from ntk_deq.certified.scalar import dyadic, exact, from_bounds, nan, radius, upper, with_radius
 from ntk_deq.certified.spectra import (
     exact_singular_values,
     factored_singular_values,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from flint import arb, arb_mat, arf, fmpz_mat
+from flint import arb, arb_mat, fmpz_mat
 from torch import Tensor
 
 from ntk_deq.certified import rounding
@@ -26,7 +26,7 @@ from ntk_deq.certified.rounding import (
     root_up,
     times_power_of_two,
 )
-from ntk_deq.certified.scalar import from_bounds, nan, with_radius
+from ntk_deq.certified.scalar import dyadic, from_bounds, nan, with_radius
 
 EXACT_ENTRIES = 4096
 """Up to this many entries are summed exactly on the host: about 5 ms."""
@@ -51,16 +51,6 @@ def whole_numbers(values: Sequence[float]) -> tuple[list[int], int]:
     parts = [value.as_integer_ratio() for value in values]
     shift = max((bottom for _, bottom in parts), default=1).bit_length() - 1
     return [top << (shift - bottom.bit_length() + 1) for top, bottom in parts], -shift
-
-
-def dyadic(number: int, exponent: int) -> arb:
-    """Return number 2^exponent as an exact ball.
-
-    Example:
-        >>> dyadic(3, -1) == 1.5
-        True
-    """
-    return arb(arf((number, exponent)))
 
 
 def entries(tensor: Tensor) -> list[float]:

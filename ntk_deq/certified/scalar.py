@@ -92,8 +92,14 @@ def exact(value: float | int | Fraction) -> arb:
     return arb(value)
 
 
-def _dyadic(mantissa: int, exponent: int) -> arb:
-    return arb(arf((mantissa, exponent)))
+def dyadic(number: int, exponent: int) -> arb:
+    """Return number 2^exponent as an exact ball.
+
+    Example:
+        >>> dyadic(3, -1) == 1.5
+        True
+    """
+    return arb(arf((number, exponent)))
 
 
 def _radius(wanted: arb) -> arb:
@@ -104,7 +110,7 @@ def _radius(wanted: arb) -> arb:
     mantissa, exponent = (int(part) for part in wanted.man_exp())
     shift = mantissa.bit_length() - _RADIUS_BITS
     mantissa = -(-mantissa >> shift) if shift > 0 else mantissa << -shift
-    ball = arb(0, _dyadic(2 * mantissa - 1, exponent + shift - 1))
+    ball = arb(0, dyadic(2 * mantissa - 1, exponent + shift - 1))
     return ball if ball.rad() >= wanted else arb(0, wanted)
 
 
@@ -161,7 +167,7 @@ def from_bounds(lo: float | arb, hi: float | arb) -> arb:
 def _floor(value: arb, unit: int) -> arb:
     """Return the largest multiple of 2^unit that is at most an exact value."""
     mantissa, exponent = (int(part) for part in value.man_exp())
-    return value if exponent >= unit else _dyadic(mantissa >> (unit - exponent), unit)
+    return value if exponent >= unit else dyadic(mantissa >> (unit - exponent), unit)
 
 
 def with_radius(mid: float | arb, rad: float) -> arb:
@@ -288,9 +294,9 @@ def from_strings(fields: tuple[str, str]) -> arb:
         mid, rad = ((int(m, 16), int(e, 16)) for m, e in (text.split(":") for text in fields))
     except ValueError as error:
         raise ArgumentError(f"`fields` of from_strings must be two texts mantissa:exponent. Got {fields!r}.") from error
-    centre = _dyadic(*mid)
+    centre = dyadic(*mid)
     if rad[0] == 0:
         return centre
     bits = _working_bits(centre)
     with flint.ctx.workprec(bits + _RADIUS_BITS):
-        return centre + _radius(_dyadic(*rad))
+        return centre + _radius(dyadic(*rad))

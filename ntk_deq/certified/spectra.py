@@ -33,7 +33,7 @@ from ntk_deq.certified.arithmetic import (
 from ntk_deq.certified.dense import Ball, no_information, require_square, transpose
 from ntk_deq.certified.exactness import is_monomial, is_triangular, may_be_exact, sum_error
 from ntk_deq.certified.functions import power, square_root
-from ntk_deq.certified.norms import EXACT_ORDER, dyadic, frobenius, nonnegative, whole_matrix
+from ntk_deq.certified.norms import EXACT_ORDER, frobenius, nonnegative, whole_matrix
 from ntk_deq.certified.rounding import (
     TINY,
     add_up,
@@ -47,7 +47,7 @@ from ntk_deq.certified.rounding import (
     times_power_of_two,
     unit_roundoff,
 )
-from ntk_deq.certified.scalar import exact, from_bounds, lower, nan, upper, with_radius
+from ntk_deq.certified.scalar import dyadic, exact, from_bounds, lower, nan, upper, with_radius
 
 _CHEAP = 4096  # entries that an exact account of rounding errors is worth
 

@@ -80,7 +80,7 @@ def _parser() -> UsageParser:
     parser.add_argument(
         "--format",
         dest="formats",
-        type=listed("among pdf, png, svg", ("pdf", "png", "svg")),
+        type=lambda text: listed("among pdf, png, svg", ("pdf", "png", "svg"))(text.lower()),
         default=("pdf", "png"),
         metavar="F[,F]",
         help="among pdf, png, svg, separated by commas (default pdf,png)",

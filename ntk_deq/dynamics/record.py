@@ -5,7 +5,6 @@ Why a training run ended.
 
 from __future__ import annotations
 
-import html
 import importlib
 import math
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, overload
 from jaxtyping import Float
 from torch import Tensor
 
+from ntk_deq.equilibrium.result import html_table
 from ntk_deq.errors import ArgumentError, name_hint
 from ntk_deq.language.run import told_in
 
@@ -303,11 +303,7 @@ class TrainingRun:
 
     def _repr_html_(self) -> str:
         """Return the same summary as a table, for notebooks."""
-        cells = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>"
-            for name, text in self._rows()
-        )
-        return f"<table><caption>TrainingRun</caption><tbody>{cells}</tbody></table>"
+        return html_table("TrainingRun", dict(self._rows()))
 
 
 def _place(value: object, name: str) -> float:

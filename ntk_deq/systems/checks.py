@@ -235,18 +235,6 @@ def check_samples(
         check_like(f"`initial` of {where}", initial, model.initial_state(X))
 
 
-def check_targets(y: Tensor, predictions: Tensor, where: str) -> None:
-    """Check targets against the predictions that they belong to.
-
-    Raises:
-        ArgumentError: No tensor, or of another shape, dtype or device.
-
-    Example:
-        >>> check_targets(torch.ones(2), torch.ones(2), "loss_gradients")
-    """
-    check_like("`y` of " + where, y, predictions)
-
-
 def check_loss(signature: ModelSignature, where: str) -> None:
     """Refuse a model whose declared loss depends on more than predictions, targets and sizes.
 

@@ -19,7 +19,7 @@ from ntk_deq.equilibrium.splitting import MonotoneLayer, Splitting
 from ntk_deq.errors import ArgumentError, EquilibriumError
 from ntk_deq.language.loss import PREDICTIONS
 from ntk_deq.systems.accuracy import gradient_error, prediction_error, warn_if_large
-from ntk_deq.systems.checks import check_like, check_loss, check_samples, check_targets
+from ntk_deq.systems.checks import check_like, check_loss, check_samples
 from ntk_deq.systems.model import EquilibriumModel, output_loss
 
 
@@ -302,7 +302,7 @@ def loss_gradients(
             model, X, values, initial=initial, on_forward=lambda found, *_: states.append(found), **options
         )
         predictions = model.predictions(features, X, values)
-        check_targets(y, model.declared(PREDICTIONS, predictions), where)
+        check_like(f"`y` of {where}", y, model.declared(PREDICTIONS, predictions))
         more = {**values, state: model.declared(state, features)} if state else values
         return output_loss(model, X, y).value(predictions, more), predictions
 
@@ -406,6 +406,6 @@ class AnsweringModel(EquilibriumModel):
         own, state = self.parameters(), self.signature.state
         features = equilibrium_features(self, X)
         predictions = self.predictions(features, X)
-        check_targets(self.target_rows(y), predictions, "loss")
+        check_like("`y` of loss", self.target_rows(y), predictions)
         more = {**own, state: self.declared(state, features)} if state else own
         return output_loss(self, X, y).value(predictions, more)

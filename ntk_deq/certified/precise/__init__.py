@@ -16,7 +16,6 @@ from flint import acb_mat, arb, arb_mat, fmpq, fmpq_mat
 from ntk_deq.certified.dense import require_square
 from ntk_deq.certified.functions import absolute_value, maximum, meet, minimum, square_root
 from ntk_deq.certified.inversion import UNCERTAIN_RANK, balance, rational_pinv
-from ntk_deq.certified.norms import dyadic
 from ntk_deq.certified.precise import arithmetic, spectra
 from ntk_deq.certified.precise.arithmetic import (
     EXACT_ORDER,
@@ -58,7 +57,7 @@ from ntk_deq.certified.precise.spectra import (
     symmetric_values,
     unit_matrix,
 )
-from ntk_deq.certified.scalar import exact, from_bounds, nan
+from ntk_deq.certified.scalar import dyadic, exact, from_bounds, nan
 from ntk_deq.errors import ArgumentError
 
 __all__ = [

@@ -9,7 +9,6 @@ from flint import arb, arb_mat, fmpq, fmpq_mat
 from ntk_deq.certified.arithmetic import OPERATORS, EntryComparison
 from ntk_deq.certified.dense import first_reason, require_one_shape, require_square
 from ntk_deq.certified.functions import absolute_value, maximum, minimum, multiply, square_root
-from ntk_deq.certified.norms import dyadic
 from ntk_deq.certified.precise.matrix import (
     PreciseMatrix,
     from_rows,
@@ -18,7 +17,7 @@ from ntk_deq.certified.precise.matrix import (
     require_size,
     whole_matrix,
 )
-from ntk_deq.certified.scalar import from_bounds, is_true, nan
+from ntk_deq.certified.scalar import dyadic, from_bounds, is_true, nan
 from ntk_deq.errors import ArgumentError
 
 

@@ -20,10 +20,10 @@ from flint import arb, arb_mat, fmpz_mat
 
 from ntk_deq.certified.dense import require_square
 from ntk_deq.certified.functions import absolute_value, square_root
-from ntk_deq.certified.norms import dyadic, nonnegative
+from ntk_deq.certified.norms import nonnegative
 from ntk_deq.certified.precise.arithmetic import frobenius, size_up
 from ntk_deq.certified.precise.matrix import PreciseMatrix, guarded, whole_matrix
-from ntk_deq.certified.scalar import from_bounds, nan
+from ntk_deq.certified.scalar import dyadic, from_bounds, nan
 
 
 def connected(count: int, touch: Callable[[int, int], bool]) -> list[list[int]]:

@@ -13,8 +13,8 @@ from ntk_deq.certified.dense import Ball, require_square
 from ntk_deq.certified.exactness import is_triangular
 from ntk_deq.certified.extremes import proved_above
 from ntk_deq.certified.functions import maximum, minimum, multiply, square_root
-from ntk_deq.certified.norms import dyadic, nonnegative
-from ntk_deq.certified.scalar import exact, from_bounds, nan, radius, upper, with_radius
+from ntk_deq.certified.norms import nonnegative
+from ntk_deq.certified.scalar import dyadic, exact, from_bounds, nan, radius, upper, with_radius
 from ntk_deq.certified.spectra import projection
 from ntk_deq.certified.structured.arithmetic import matmul
 from ntk_deq.certified.structured.blocks import Blocks, Diagonal, MatrixBall, densified

@@ -26,7 +26,17 @@ from ntk_deq.certified.rounding import add_up, divide_up, multiply_up
 from ntk_deq.evaluation.convex import excess, met
 from ntk_deq.evaluation.convex.curvature import curvatures, extreme_curvatures, jacobian, terms
 from ntk_deq.evaluation.convex.newton import SNAP, approached, polished
-from ntk_deq.evaluation.convex.points import At, Contact, Problem, Value, entries_of, floats_of, numbers_of, slack
+from ntk_deq.evaluation.convex.points import (
+    UNKNOWN,
+    At,
+    Contact,
+    Problem,
+    Value,
+    entries_of,
+    floats_of,
+    numbers_of,
+    slack,
+)
 from ntk_deq.evaluation.derivatives import MINIMUM, Node, NoRuleError, reachable
 from ntk_deq.evaluation.derivatives.gradient import EXTREMES, Operations, gradient, is_length
 from ntk_deq.evaluation.environment import OutsideClaimError
@@ -76,8 +86,7 @@ def certified_minimum(problem: Problem, guess: Tensor, close: float = CLOSER) ->
         reason = str(error)
     except OutsideClaimError as error:
         reason = error.args[0]
-    unknown = Scalar(sc.nan(), math.inf)
-    return Minimum(unknown, problem.valued([arb(x) for x in guess.tolist()], math.inf), reason)
+    return Minimum(UNKNOWN, problem.anywhere, reason)
 
 
 def _certified(problem: Problem, guess: Tensor, close: float) -> Minimum:
@@ -134,15 +143,14 @@ def _proven(problem: Problem, numbers: list[arb], contacts: list[Contact]) -> Mi
     value = at.value
     if problem.links:
         if not in_set(problem, at, contacts):
-            unknown = Scalar(sc.nan(), math.inf)
-            return Minimum(unknown, problem.valued(numbers, math.inf), "no point of the set is proven to be least")
+            return Minimum(UNKNOWN, problem.anywhere, "no point of the set is proven to be least")
         value = At(replace(problem, body=problem.plain or problem.body, links=()), at.leaf.value).value
     size = (
         sc.upper(ct.frobenius(slope.value.ball)) if isinstance(slope.value, Matrix) else sc.upper(abs(slope.value.ball))
     )
     if not (value.ball.is_finite() and size < math.inf):
         reason = "; ".join(at.notes.unsure) or "the function or its slope has no value at the point found"
-        return Minimum(Scalar(sc.nan(), math.inf), problem.valued(numbers, math.inf), reason)
+        return Minimum(UNKNOWN, problem.anywhere, reason)
     bounds = curvatures(at.tape, at.root, at.leaf, at.shapes)
     convex = at.shapes.of(at.root).convex or bool(bounds.low >= 0)
     vertex = convex and _at_vertex(at, contacts, slope, leaves, size)
@@ -152,10 +160,10 @@ def _proven(problem: Problem, numbers: list[arb], contacts: list[Contact]) -> Mi
         modulus = sc.lower(bounds.low)
         reach = divide_up(size, modulus)
         if _may_end(at) and not _defined(problem, numbers, add_up(off, 2.0 * reach)):
-            return Minimum(value, problem.valued(numbers, math.inf), "the function may end close to the point found")
+            return Minimum(value, problem.anywhere, "the function may end close to the point found")
         return _within(problem, numbers, value, add_up(off, reach), size, modulus)
     if not convex:
-        return Minimum(value, problem.valued(numbers, math.inf), "the function is not seen to be convex")
+        return Minimum(value, problem.anywhere, "the function is not seen to be convex")
     if vertex:
         return Minimum(value, problem.valued(numbers, off))
     for width in _WIDTHS:
@@ -166,8 +174,8 @@ def _proven(problem: Problem, numbers: list[arb], contacts: list[Contact]) -> Mi
         if modulus > 0 and multiply_up(2.0, divide_up(size, modulus)) < (radius - off) * (1 - 2.0**-40):
             return _within(problem, numbers, value, add_up(off, divide_up(size, modulus)), size, modulus)
     if size == 0:  # least for certain; whether nowhere else is not known
-        return Minimum(value, problem.valued(numbers, math.inf), alone=False)
-    return Minimum(value, problem.valued(numbers, math.inf), "the function is not seen to be strongly convex")
+        return Minimum(value, problem.anywhere, alone=False)
+    return Minimum(value, problem.anywhere, "the function is not seen to be strongly convex")
 
 
 def local_minimum(problem: Problem, guess: Tensor) -> Value | None:

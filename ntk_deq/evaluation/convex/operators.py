@@ -45,7 +45,7 @@ from ntk_deq.evaluation.convex.certificate import (
     local_minimum,
 )
 from ntk_deq.evaluation.convex.curvature import curvatures, jacobian
-from ntk_deq.evaluation.convex.points import At, Problem, entries_of, numbers_of
+from ntk_deq.evaluation.convex.points import UNKNOWN, At, Problem, entries_of, numbers_of
 from ntk_deq.evaluation.convex.recession import Growth
 from ntk_deq.evaluation.convex.scalars import global_minimum, known_ends
 from ntk_deq.evaluation.convex.tensors import COARSE, FINE, lowest_point
@@ -174,7 +174,7 @@ def _is_empty(problem: Problem) -> bool:
 def _is_nowhere(problem: Problem) -> bool:
     """Whether a function has no value wherever its argument is, for certain."""
     try:
-        At(problem, problem.valued([arb(0)] * problem.size, math.inf))
+        At(problem, problem.anywhere)
     except OutsideClaimError as outside:
         return outside.certain
     return False
@@ -207,7 +207,7 @@ def least(expr: Expr, env: Environment, indices: Mapping[str, float]) -> Least:
         if not reason:
             return found.value, found.point
     env.notes.doubt(f"{expr.name} is not proven: {reason}")
-    return Scalar(sc.nan(), math.inf), problem.valued([arb(0)] * problem.size, math.inf)
+    return UNKNOWN, problem.anywhere
 
 
 _WAYS = ((COARSE, CLOSE), (FINE, CLOSER))
@@ -228,7 +228,7 @@ def _searched(
         if followed is not None:
             return followed, first
         reason = "no minimum is found by Newton's method on a function of minima"
-        return Minimum(Scalar(sc.nan(), math.inf), problem.valued([arb(0)] * problem.size, math.inf), reason), first
+        return Minimum(UNKNOWN, problem.anywhere, reason), first
     best: tuple[Minimum, Tensor] | None = None
     for distances, close in ways:
         guess, _ = lowest_point(
@@ -392,5 +392,5 @@ def _unknown(expr: Expr, env: Environment) -> Scalar | Matrix:
     shape = argument_shape(expr, env.sizes) if expr.name in POINTS else None
     problem = Problem(env, expr, "", shape)
     if shape is None:
-        return Scalar(sc.nan(), math.inf)
-    return problem.valued([arb(0)] * problem.size, math.inf)
+        return UNKNOWN
+    return problem.anywhere

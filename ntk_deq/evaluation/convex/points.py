@@ -29,6 +29,9 @@ from ntk_deq.language.tree import Expr
 
 Value = Scalar | Matrix
 
+UNKNOWN = Scalar(sc.nan(), math.inf)
+"""A number of which nothing is known."""
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -56,6 +59,11 @@ class Problem:
     def size(self) -> int:
         """How many numbers are looked for."""
         return 1 if self.shape is None else self.shape[0] * self.shape[1]
+
+    @property
+    def anywhere(self) -> Value:
+        """The ball of all points."""
+        return self.valued([arb(0)] * self.size, math.inf)
 
     def valued(self, numbers: Sequence[arb], radius: float = 0.0) -> Value:
         """Return the ball of a radius around some numbers as a value of the name."""

@@ -75,7 +75,7 @@ def _global_minimum(problem: Problem, guess: float) -> Minimum | None:
     narrow = right - left <= 64 * _SHORT * max(1.0, abs(left), abs(right))
     twice = not narrow and _parity(at) == 1 and all(box[0] > 0 or box[1] < 0 for box in boxes)
     if period is not None:
-        return Minimum(value, problem.valued([arb(0)], math.inf), _TWICE, alone=False)
+        return Minimum(value, problem.anywhere, _TWICE, alone=False)
     point = Scalar(sc.from_bounds(left, right), max(abs(left), abs(right)))
     return Minimum(value, point, _TWICE if twice else "", alone=narrow)
 
@@ -204,7 +204,7 @@ def _by_range(problem: Problem, at: At, best: Scalar) -> Minimum | None:
     value = Scalar(
         sc.from_bounds(min(math.nextafter(float(low), -math.inf), sc.upper(best.ball)), sc.upper(best.ball)), best.scale
     )
-    return Minimum(value, problem.valued([arb(0)], math.inf), alone=False, reached=False)
+    return Minimum(value, problem.anywhere, alone=False, reached=False)
 
 
 def _reach(problem: Problem, at: At, guess: float, best: float) -> float | None:
