@@ -26,11 +26,16 @@ from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.parser import parse
 from ntk_deq.language.ranges import Ranges
 from ntk_deq.language.run import RUN_KINDS
-from ntk_deq.language.tree import Expr, Formula, Kind, names_behind, reached
+from ntk_deq.language.tree import Expr, Formula, Kind, names_in, reached
 from ntk_deq.language.types import ONE, SCALAR
 
 Fault = tuple[tuple[str, ...], str]
 """Where something is wrong, and what."""
+
+
+def names_behind(expr: Expr, definitions: Mapping[str, Expr]) -> set[str]:
+    """Return every name that an expression rests on, directly or through definitions."""
+    return reached(names_in(expr), lambda name: names_in(definitions[name]) if name in definitions else ())
 
 
 def membership(free: Free) -> str | None:

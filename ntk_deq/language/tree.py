@@ -181,17 +181,6 @@ def names_in(expr: Expr) -> set[str]:
     return found & free_names(expr) if binds else found
 
 
-def names_behind(expr: Expr, definitions: Mapping[str, Expr]) -> set[str]:
-    """Return every name that an expression rests on, directly or through definitions.
-
-    Example:
-        >>> from ntk_deq.language.parser import parse
-        >>> sorted(names_behind(parse("a + b"), {"b": parse("2*c")}))
-        ['a', 'b', 'c']
-    """
-    return reached(names_in(expr), lambda name: names_in(definitions[name]) if name in definitions else ())
-
-
 def free_names(expr: Expr) -> set[str]:
     """Return the names that an expression reads and no function in it binds, arguments of functions around it too."""
     own = {expr.name} if expr.kind in (Kind.NAME, Kind.INDEX) else set()

@@ -20,6 +20,7 @@ from torch import Tensor
 from ntk_deq.certified import algebraic as al
 from ntk_deq.certified.algebraic import UndecidedError, sign
 from ntk_deq.claims.claim import Claim
+from ntk_deq.claims.existence import names_behind
 from ntk_deq.errors import ArgumentError, LimitError
 from ntk_deq.evaluation.environment import DeadlineError, OutsideClaimError
 from ntk_deq.evaluation.exact import ExactNames, decided, value_of
@@ -32,7 +33,7 @@ from ntk_deq.falsify.families import exact_family
 from ntk_deq.falsify.scalars import scalar_ladder
 from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Domain, DomainKind, Free
-from ntk_deq.language.tree import Expr, Kind, names_behind
+from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.verify.formulas import exact_names, exact_value
 
 CANDIDATES = 600

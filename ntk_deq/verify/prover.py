@@ -11,11 +11,11 @@ import torch
 
 from ntk_deq.certified.rounding import arithmetic_fault
 from ntk_deq.claims.claim import Claim, Verdict
+from ntk_deq.claims.existence import names_behind
 from ntk_deq.evaluation.environment import DeadlineError
 from ntk_deq.evaluation.instance import Instance, format_number
 from ntk_deq.language.domain import Free
 from ntk_deq.language.tree import Formula as Named
-from ntk_deq.language.tree import names_behind
 from ntk_deq.language.types import SCALAR
 from ntk_deq.prove.box import Demonstrator
 from ntk_deq.prove.branch import BranchAndBound, Goal, find_meeting, goals_of

@@ -22,6 +22,7 @@ from flint import Ordering, fmpq, fmpq_mat, fmpq_mpoly, fmpq_mpoly_ctx
 from ntk_deq.certified.algebraic import UndecidedError, UndefinedError
 from ntk_deq.certified.algebraic_matrix import ExactMatrix
 from ntk_deq.claims.claim import Claim
+from ntk_deq.claims.existence import names_behind
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.exact import OPERATORS, ExactNames, value_of
 from ntk_deq.evaluation.functions import ExactValue as Value
@@ -29,7 +30,7 @@ from ntk_deq.evaluation.functions.twins import EXACT
 from ntk_deq.falsify.shrink import entry_places
 from ntk_deq.language.domain import DomainKind, Free
 from ntk_deq.language.functions import FUNCTIONS
-from ntk_deq.language.tree import Expr, Kind, names_behind, names_in
+from ntk_deq.language.tree import Expr, Kind, names_in
 from ntk_deq.language.types import ONE, Sort
 
 MOST_UNKNOWNS = 32

@@ -24,7 +24,7 @@ from flint import fmpq
 from ntk_deq.certified.algebraic import UndecidedError
 from ntk_deq.certified.algebraic_matrix import ExactMatrix
 from ntk_deq.claims.claim import Claim, Verdict
-from ntk_deq.claims.existence import membership
+from ntk_deq.claims.existence import membership, names_behind
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.balls import evaluate
@@ -38,7 +38,7 @@ from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.parser import parse
-from ntk_deq.language.tree import Expr, Formula, Kind, names_behind
+from ntk_deq.language.tree import Expr, Formula, Kind
 from ntk_deq.language.types import BOOLEAN, SCALAR, Sort, Type
 from ntk_deq.language.typing import infer
 from ntk_deq.verify.existence.contradiction import Contradiction
