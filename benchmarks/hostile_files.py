@@ -39,7 +39,7 @@ from ntk_deq.data import load_images, select_images
 from ntk_deq.dynamics import TrainingRun, gradient_descent, gradient_flow, resume
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.systems import ImplicitReLU
-from ntk_deq.verify.store import InstanceStore
+from ntk_deq.verify.counterexamples import InstanceStore
 
 LIMIT = 10.0  # seconds of processor time that one input may take
 WAITING = 60.0  # seconds by the clock, which counts what workers take, and what else is at work on the machine

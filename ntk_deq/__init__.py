@@ -70,7 +70,7 @@ if TYPE_CHECKING:
         solve_adjoint,
         solve_equilibrium,
     )
-    from ntk_deq.verify.pool.workers import judge_in_workers
+    from ntk_deq.verify.pool import judge_in_workers
     from ntk_deq.verify.runner import Options, judge, judge_claims
     from ntk_deq.verify.system import system
 
@@ -119,7 +119,7 @@ _HOMES = {
         "spectrum",
         "trajectory",
     ),
-    "verify.pool.workers": ("judge_in_workers",),
+    "verify.pool": ("judge_in_workers",),
     "verify.runner": ("Options", "judge", "judge_claims"),
     "verify.system": ("system",),
 }

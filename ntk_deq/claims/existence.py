@@ -33,6 +33,11 @@ Fault = tuple[tuple[str, ...], str]
 """Where something is wrong, and what."""
 
 
+def names_behind(expr: Expr, definitions: Mapping[str, Expr]) -> set[str]:
+    """Return every name that an expression rests on, directly or through definitions."""
+    return reached(names_in(expr), lambda name: names_in(definitions[name]) if name in definitions else ())
+
+
 def membership(free: Free) -> str | None:
     """Return the statement that a variable lies in its domain; None where everything of its shape does.
 
@@ -356,7 +361,7 @@ def certified(
     if name is not None:
         _fail("equilibrium", f"`{name}` cannot stand in the map, or in a definition behind it.")
     for key, declared in (("contraction", contraction), ("monotone", monotone)):
-        if declared is not None and draft.state in _behind(declared, definitions):
+        if declared is not None and draft.state in names_behind(declared, definitions):
             _fail(key, f"a certificate of `{draft.state}` cannot rest on `{draft.state}` itself.")
     try:
         known = lipschitz_constant(image, draft.state, definitions, depth=dict(draft.depth))
@@ -392,14 +397,9 @@ def _factors(expr: Expr) -> list[str]:
     return [format_expr(expr)]
 
 
-def _behind(expr: Expr, definitions: Mapping[str, Expr]) -> set[str]:
-    """Return the names that a formula rests on, directly or through definitions."""
-    return reached(names_in(expr), lambda name: names_in(definitions[name]) if name in definitions else ())
-
-
 def _of_the_model(image: Expr, definitions: Mapping[str, Expr]) -> str | None:
     """Return what a map must not use, as it is about the model itself: its equilibrium, derivatives; or None."""
-    for expr in (image, *(definitions[name] for name in _behind(image, definitions) if name in definitions)):
+    for expr in (image, *(definitions[name] for name in names_behind(image, definitions) if name in definitions)):
         for node in expr.walk():
             if node.kind is Kind.AT or (node.kind is Kind.CALL and _BEYOND & set(FUNCTIONS[node.name].parameters)):
                 return "at" if node.kind is Kind.AT else node.name

@@ -33,8 +33,8 @@ from ntk_deq.errors import ArgumentError, nearest_name
 from ntk_deq.files import append_line, replace_file
 from ntk_deq.report.console import Piece, one_line, say, say_hanging, short_number, short_seconds
 from ntk_deq.report.jsonl import json_safe
-from ntk_deq.verify.mutation import Fate, MutantResult, Score, judge_mutants, score, worth_mutating
-from ntk_deq.verify.runner import Options
+from ntk_deq.verify.findings import Fate, MutantResult, Score, judge_mutants, score, worth_mutating
+from ntk_deq.verify.runner import Options, judge
 
 _STYLES = {
     Fate.KILLED: "green",
@@ -300,7 +300,7 @@ def _judge_all(
     try:
         for claim in claims:
             say(console, (claim.id, "bold"), f"  {claim.title}")
-            for result in judge_mutants(claim, options, rules=rules, most=most):
+            for result in judge_mutants(claim, options, judge, rules=rules, most=most):
                 with interruption.held():
                     append_line(stream, json.dumps(mutant_object(result), ensure_ascii=True, allow_nan=False) + "\n")
                     results.append(result)

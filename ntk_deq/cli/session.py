@@ -46,8 +46,8 @@ from ntk_deq.report.jsonl import append_result, read_results, write_run_info
 from ntk_deq.report.junit import write_junit
 from ntk_deq.report.terminal import TerminalReport
 from ntk_deq.verify.options import Options
+from ntk_deq.verify.pool import judge_in_workers
 from ntk_deq.verify.pool.worker import default_memory
-from ntk_deq.verify.pool.workers import judge_in_workers
 from ntk_deq.verify.replay import FOLDER as COUNTEREXAMPLES
 from ntk_deq.verify.replay.values import ARCHIVE_MARK
 from ntk_deq.verify.results import ClaimResult, RunInfo
@@ -321,7 +321,7 @@ def _results(
     judged = sum(isinstance(claim, Claim) for claim in claims)
     jobs = max(1, min(judged, arguments.jobs or _default_jobs(options.device, arguments.threads)))
     if arguments.dask is not None:
-        from ntk_deq.verify.pool import judge_on_cluster
+        from ntk_deq.verify.runner import judge_on_cluster
 
         return judge_on_cluster(arguments.dask, claims, options, report, jobs=jobs, threads=arguments.threads)
     memory = arguments.memory or default_memory(jobs)

@@ -196,7 +196,8 @@ def say_all(console: Console, paragraphs: Iterable[Paragraph], *, wrap: bool = T
         wrap: As for `say`.
     """
     width = console.width
-    console.print(Segments([part for each in paragraphs for part in _segments(console, each, width, wrap=wrap)]))
+    parts = [part for each in paragraphs for part in _segments(console, each, width, wrap=wrap)]
+    console.print(Segments(parts), soft_wrap=True)  # so that nothing is cut beside a long lead
 
 
 def _segments(console: Console, paragraph: Paragraph, width: int, *, wrap: bool) -> list[Segment]:
@@ -224,8 +225,10 @@ def _broken(console: Console, lead: Text, text: Text, room: int, *, wrap: bool) 
     hanging = Text(" " * lead.cell_len)
     shown = [(hanging if number else lead).copy().append_text(line) for number, line in enumerate(lines)]
     for line in shown:
+        line.expand_tabs(console.tab_size)
         line.rstrip()
-    return list(console.render(Text("\n").join(shown), console.options.update(no_wrap=True, overflow="ignore")))
+    lines = [line for part in shown for line in part.split(allow_blank=True)]
+    return list(Text("\n").join(lines).render(console, "\n"))
 
 
 def say_line(console: Console, text: str) -> None:

@@ -12,13 +12,13 @@ A claim is judged in this order; these are the files that a reader of a verdict 
     refine.py               what float64 leaves open: more bits, then algebraic numbers
     boundary.py             small whole-number instances on the edge of weak hypotheses
     scoring.py              the same claim in plain floats, many instances at once, for the search
-    counterexamples.py      the search and the shrinking (`ntk_deq.falsify`), each find and step judged in balls
+    counterexamples.py      search and shrinking (`ntk_deq.falsify`), each find and step judged in balls; the store
     tally.py                many judgements to one verdict, evidence and support
     prover.py               claims about numbers alone (`ntk_deq.prove`)
 
 Runs: runs.py says what a kind of run is to a judgement and to a search, twins.py finds it; `training/` has descent.py
 and flow.py (judged.py: what they share).
-What is written down: results.py and witness.py (records), replay/ (counterexample files), store.py, script.py (Python
-to copy; printer.py, tangents.py). About claims rather than instances: findings.py, smallest.py, mutation.py.
+What is written down: results.py and witness.py (records), replay/ (counterexample files), script.py (Python
+to copy; printer.py, tangents.py). About claims rather than instances: findings.py (with mutants), smallest.py.
 Processes: pool/.
 """

@@ -20,6 +20,7 @@ from torch import Tensor
 from ntk_deq.certified import algebraic as al
 from ntk_deq.certified.algebraic import UndecidedError, sign
 from ntk_deq.claims.claim import Claim
+from ntk_deq.claims.existence import names_behind
 from ntk_deq.errors import ArgumentError, LimitError
 from ntk_deq.evaluation.environment import DeadlineError, OutsideClaimError
 from ntk_deq.evaluation.exact import ExactNames, decided, value_of
@@ -99,17 +100,9 @@ class Boundary:
             for node in formula.walk()
         )
 
-    def names_in(self, expr: Expr) -> frozenset[str]:
+    def names_in(self, expr: Expr) -> set[str]:
         """Return the names that a formula depends on, those of definitions included."""
-        found: set[str] = set()
-        pending = [expr]
-        while pending:
-            for node in pending.pop().walk():
-                if node.kind is Kind.NAME and node.name not in found:
-                    found.add(node.name)
-                    if node.name in self.claim.let:
-                        pending.append(self.claim.let[node.name].expr)
-        return frozenset(found)
+        return names_behind(expr, {name: formula.expr for name, formula in self.claim.let.items()})
 
 
 def boundary_instances(claim: Claim, setting: Setting, seed: int, deadline: float | None = None) -> Iterator[Instance]:

@@ -1,33 +1,51 @@
-"""Counterexamples: a setting searched for them, and those found made small.
+"""Counterexamples: a setting searched for them, those found made small, and kept for later runs.
 
 Every find and every step of the shrinking is judged with certified balls, so that what is shown is certain.
 """
 
 from __future__ import annotations
 
-import math
+import hashlib
+import re
+import struct
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
+from typing import Unpack
 
 import torch
 
 from ntk_deq.certified.rounding import add_up, fro_up
 from ntk_deq.claims.claim import Claim
-from ntk_deq.errors import ArgumentError, LimitError, NtkDeqError
+from ntk_deq.claims.statement import fingerprint
+from ntk_deq.errors import ArgumentError, ClaimFileError, LimitError, NtkDeqError
 from ntk_deq.evaluation.instance import Instance
-from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.falsify import rescaled
 from ntk_deq.falsify.domains import contains
-from ntk_deq.falsify.search.archive import Score
 from ntk_deq.falsify.search.campaign import SearchResult, search
 from ntk_deq.falsify.shrink import shrink
+from ntk_deq.files import own_folder, write_whole
 from ntk_deq.language.declaration import Setting
 from ntk_deq.verify.existence.decision import ExistenceStage
-from ntk_deq.verify.judge import Judgement, Standing, decided_exactly, hypotheses_standing, judge_instance
-from ntk_deq.verify.refine import FLOAT_BITS, undecided
+from ntk_deq.verify.judge import (
+    CPU,
+    Judgement,
+    Judging,
+    Standing,
+    decided_exactly,
+    judge_instance,
+    refutes,
+    standing_instance,
+    undecided,
+)
+from ntk_deq.verify.refine import FLOAT_BITS
+from ntk_deq.verify.replay import Recording, make_record
+from ntk_deq.verify.replay.record import RecordKind, read_record, write_record
 from ntk_deq.verify.scoring import ClaimScorer
+from ntk_deq.verify.tally import closeness
 from ntk_deq.verify.twins import twin_of
 from ntk_deq.verify.witness import plainness
 
@@ -35,20 +53,14 @@ BUDGET = 400
 """Instances judged for one counterexample; the claims of the papers need 10 to 140."""
 
 
-def refutes(judgement: Judgement) -> bool:
-    """Return whether the instance meets every hypothesis and breaks a conclusion, both for certain."""
-    broken = any(outcome.truth is Truth.FALSE for outcome in judgement.conclusions.values())
-    return judgement.standing is Standing.MET and broken
-
-
 def minimise_counterexample(
     claim: Claim,
     setting: Setting,
     judgement: Judgement,
     *,
-    device: torch.device,
-    dtype: torch.dtype = torch.float64,
     budget: int = BUDGET,
+    device: torch.device = CPU,
+    dtype: torch.dtype = torch.float64,
     precision: int = FLOAT_BITS,
     deadline: float | None = None,
 ) -> Judgement:
@@ -58,9 +70,9 @@ def minimise_counterexample(
         claim: The claim.
         setting: The setting of the counterexample.
         judgement: A judgement that refutes the claim.
-        device: Where instances are judged.
-        dtype: Type to which an instance's values are rounded for that.
         budget: How many instances may be judged.
+        device: Where.
+        dtype: Type to which an instance's values are rounded for that.
         precision: Bits with which an instance that floats leave undecided is judged again; 53: it is not.
         deadline: When to stop, on the clock of `time.thread_time`; what was reached by then is returned.
 
@@ -72,37 +84,56 @@ def minimise_counterexample(
         raise ArgumentError(
             f"`judgement` of minimise_counterexample must refute {claim.id}. Instance {index} does not."
         )
-    search = _Search(claim, judgement, device=device, dtype=dtype, precision=precision, deadline=deadline)
+    best = judgement  # the last that refuted: the shrinker accepts each such
+    existence = ExistenceStage(claim, refuting=True, deadline=deadline)
+
+    def judged(instance: Instance) -> Judgement:
+        found = judge_instance(claim, instance, device=device, dtype=dtype, deadline=deadline)
+        if precision <= FLOAT_BITS or not undecided(found):
+            return found
+        with suppress(LimitError):  # a matrix too large for that, or a function that only floats have
+            found = judge_instance(claim, found.instance, dtype=dtype, deadline=deadline, precision=precision)
+        return decided_exactly(claim, found, dtype=dtype)
+
+    def still_refutes(instance: Instance) -> bool:
+        """Judge a candidate; one that cannot be judged, or not in time, is no counterexample."""
+        nonlocal best
+        if deadline is not None and time.thread_time() > deadline:
+            return False
+        try:
+            found = judged(instance)
+        except NtkDeqError:
+            return False
+        found = existence.decide(found, dtype)
+        best = found if refutes(found) else best
+        return refutes(found)
+
     start = _representable(setting, claim, judgement.instance, dtype)
-    if start is not judgement.instance and not search.still_refutes(start):
+    if start is not judgement.instance and not still_refutes(start):
         start = judgement.instance
-    result = shrink(start, setting, claim.given, search.still_refutes, budget=budget)
+    result = shrink(start, setting, claim.given, still_refutes, budget=budget)
     if not result.steps:
-        return search.best
+        return best
     # The values are those that were judged: variables that equations give were computed for it.
-    return replace(search.best, instance=replace(search.best.instance, family=result.instance.family))
+    return replace(best, instance=replace(best.instance, family=result.instance.family))
 
 
 def plainest_counterexample(
     claim: Claim,
     judgements: Sequence[Judgement],
     *,
-    device: torch.device,
-    dtype: torch.dtype = torch.float64,
     budget: int = BUDGET,
     precision: int = FLOAT_BITS,
-    deadline: float | None = None,
+    **how: Unpack[Judging],
 ) -> Judgement:
     """Return the plainest of a claim's counterexamples after two were shrunk: the plainest, and one of smallest sizes.
 
     Args:
         claim: The claim.
         judgements: Judgements that refute it, at least one.
-        device: As for `minimise_counterexample`, like `dtype`, `precision` and `deadline`.
-        dtype: Type to which an instance's values are rounded.
         budget: How many instances may be judged in all.
-        precision: Bits of a second judgement of what floats leave undecided.
-        deadline: When to stop.
+        precision: As for `minimise_counterexample`, like the rest.
+        how: Where.
     """
     ordered = sorted(judgements, key=plainness)
     smallest = min(ordered[1:], key=_size, default=None)
@@ -111,76 +142,14 @@ def plainest_counterexample(
     found = []
     for start in starts:
         setting = next(s for s in claim.settings if s.name == start.instance.setting)
-        found.append(
-            minimise_counterexample(
-                claim,
-                setting,
-                start,
-                device=device,
-                dtype=dtype,
-                budget=budget // len(starts),
-                precision=precision,
-                deadline=deadline,
-            )
-        )
+        share = budget // len(starts)
+        found.append(minimise_counterexample(claim, setting, start, budget=share, precision=precision, **how))
     found += ordered[:1]  # the last, so that of equally plain ones the shrunk one wins
     return min(found, key=lambda judgement: (_size(judgement), plainness(judgement)))
 
 
 def _size(judgement: Judgement) -> int:
     return sum(judgement.instance.sizes.values())
-
-
-class _Search:
-    """Judges candidates and keeps the last that refuted: the shrinker accepts each such."""
-
-    def __init__(
-        self,
-        claim: Claim,
-        best: Judgement,
-        *,
-        device: torch.device,
-        dtype: torch.dtype,
-        precision: int,
-        deadline: float | None,
-    ) -> None:
-        self.best = best
-        self._claim, self._device, self._dtype = claim, device, dtype
-        self._precision, self._deadline = precision, deadline
-        self._existence = ExistenceStage(claim, refuting=True, deadline=deadline)
-
-    def still_refutes(self, instance: Instance) -> bool:
-        """Judge a candidate; one that cannot be judged, or not in time, is no counterexample."""
-        if self._deadline is not None and time.thread_time() > self._deadline:
-            return False
-        try:
-            judgement = self._judge(instance)
-        except NtkDeqError:
-            return False
-        judgement = self._existence.decide(judgement, self._dtype)
-        if refutes(judgement):
-            self.best = judgement
-            return True
-        return False
-
-    def _judge(self, instance: Instance) -> Judgement:
-        judgement = judge_instance(
-            self._claim, instance, device=self._device, dtype=self._dtype, deadline=self._deadline
-        )
-        if self._precision <= FLOAT_BITS or not undecided(judgement):
-            return judgement
-        try:
-            judgement = judge_instance(
-                self._claim,
-                judgement.instance,
-                device=torch.device("cpu"),
-                dtype=self._dtype,
-                deadline=self._deadline,
-                precision=self._precision,
-            )
-        except LimitError:  # a matrix too large for that, or a function that only floats have
-            pass
-        return decided_exactly(self._claim, judgement, dtype=self._dtype)
 
 
 def _representable(setting: Setting, claim: Claim, instance: Instance, dtype: torch.dtype) -> Instance:
@@ -211,13 +180,11 @@ class Attack:
         counterexamples: Judgements of instances that break the claim for certain.
         others: Judgements of candidates that could not be decided, and of near misses.
         evaluations: Instances scored in floating point.
-        best: The best score among them.
     """
 
     counterexamples: tuple[Judgement, ...]
     others: tuple[Judgement, ...]
     evaluations: int
-    best: Score
 
 
 def find_counterexamples(
@@ -227,9 +194,7 @@ def find_counterexamples(
     *,
     seed: int,
     budget: float | None = None,
-    device: torch.device | str = "cpu",
-    dtype: torch.dtype = torch.float64,
-    deadline: float | None = None,
+    **how: Unpack[Judging],
 ) -> Attack:
     """Search one setting of a claim for instances that break it.
 
@@ -240,37 +205,30 @@ def find_counterexamples(
         seed: The run's seed.
         budget: What the search may cost, in instances scored alone, many small ones together being cheap: see
             `Scorer.cost`. None: its own `budget`.
-        device: Where to compute.
-        dtype: In which precision.
-        deadline: When to give up, on the clock of `time.thread_time`, or None.
+        how: Where to compute, in which precision, and until when.
 
     Raises:
         DeadlineError: The deadline passed.
     """
-
-    def judged(instance: Instance) -> Judgement:
-        return judge_instance(claim, instance, device=torch.device(device), dtype=dtype, deadline=deadline)
-
     known: dict[int, Judgement] = {}
 
     def confirm(instance: Instance) -> bool:
-        known[id(instance)] = judged(instance)
+        known[id(instance)] = judge_instance(claim, instance, **how)
         return refutes(known[id(instance)])
 
     # What is drawn does not move, but follows the scalars that scale it.
-    tried = 0
+    evaluations = 0
     for start in () if setting.universal else starts[:_LED]:
         for instance in rescaled(setting, claim.given, start, seed):
-            tried += 1
+            evaluations += 1
             if confirm(instance):
-                return Attack((known[id(instance)],), (), tried, Score(-math.inf, math.inf))
-    scorer_of = partial(twin_of(claim).scorer, claim, setting, device=device, dtype=dtype, deadline=deadline)
+                return Attack((known[id(instance)],), (), evaluations)
+    scorer_of = partial(twin_of(claim).scorer, claim, setting, **how)
     scorers = [scorer_of()]
     if scorers[0].joint:
         # Newton's method finds one solution of several, and none where they are not isolated.
         scorers.append(scorer_of(solving=False))
     counterexamples, others = list[Judgement](), list[Judgement]()
-    evaluations, best = tried, Score(-math.inf, math.inf)
     for scorer in scorers:
         result = search(
             setting,
@@ -283,14 +241,13 @@ def find_counterexamples(
         )
         shown = result.candidates[:1] if result.confirmed else result.candidates[:_CANDIDATES]
         shown += () if result.confirmed else result.near_misses[:_NEAR]
-        judgements = [known.get(id(instance)) or judged(instance) for instance in shown]
+        judgements = [known.get(id(instance)) or judge_instance(claim, instance, **how) for instance in shown]
         counterexamples += [j for j in judgements if refutes(j)]
         others += [j for j in judgements if not refutes(j)]
         evaluations += result.evaluations
-        best = min(best, result.best, key=lambda score: (score.feasible < 0, score.margin))
         if counterexamples:
             break
-    return Attack(tuple(counterexamples), tuple(others), evaluations, best)
+    return Attack(tuple(counterexamples), tuple(others), evaluations)
 
 
 def find_satisfying(
@@ -300,32 +257,17 @@ def find_satisfying(
     *,
     seed: int,
     budget: float | None = None,
-    device: torch.device | str = "cpu",
-    dtype: torch.dtype = torch.float64,
-    deadline: float | None = None,
+    **how: Unpack[Judging],
 ) -> SearchResult:
     """Search one setting of a claim for instances that meet its hypotheses for certain.
 
-    Args:
-        claim: The claim.
-        setting: One of its settings.
-        starts: Instances to start from: the ladder's nearest ones.
-        seed: The run's seed.
-        budget: What the search may cost, in instances scored alone, many small ones together being cheap: see
-            `Scorer.cost`. None: its own `budget`.
-        device: Where to compute.
-        dtype: In which precision.
-        deadline: When to give up, on the clock of `time.thread_time`, or None.
-
-    Raises:
-        DeadlineError: The deadline passed.
+    Arguments and errors as for `find_counterexamples`; `starts` are the ladder's nearest instances.
     """
 
     def confirm(instance: Instance) -> bool:
-        standing = hypotheses_standing(claim, instance, device=torch.device(device), dtype=dtype, deadline=deadline)
-        return standing is Standing.MET
+        return standing_instance(claim, instance, **how)[0] is Standing.MET
 
-    scorer = ClaimScorer(claim, setting, device=device, dtype=dtype, deadline=deadline)
+    scorer = ClaimScorer(claim, setting, **how)
     return search(
         setting,
         claim.given,
@@ -336,3 +278,167 @@ def find_satisfying(
         confirm=confirm,
         satisfying=True,
     )
+
+
+DEFAULT_FOLDER = Path(".ntk_deq")
+EACH = 4
+"""Counterexamples, and as many near misses, that are kept of a claim."""
+
+_VERSIONS = 4  # of one claim that are kept: its present statement and those that were last in use before
+_LARGEST = 4096  # entries of an instance that is kept
+_HASH = 16  # hexadecimal digits of hashes in names
+_PREFIX = "from the store: "
+
+
+@dataclass
+class InstanceStore:
+    """Counterexamples and near misses of earlier runs, which the next run tries first; a folder of instance files.
+
+    Each is kept under its claim's id and a hash of what the claim states, so that a changed claim starts afresh.
+    Nothing in the folder is trusted: an instance is read as data, checked, and judged like any other. The folder itself
+    may be a link; links in it are neither read nor written through, and of its files only those of the store are ever
+    removed.
+
+    Attributes:
+        folder: Where they are; made when something is kept.
+        notes: What went wrong, in words: damaged files, a folder that cannot be written. A run goes on without them.
+    """
+
+    folder: Path = DEFAULT_FOLDER
+    notes: list[str] = field(default_factory=list)
+
+    def stored_instances(self, claim: Claim) -> list[Instance]:
+        """Return the instances kept of a claim as it is now: counterexamples first, plainest and tightest first."""
+        mark = fingerprint(claim)
+        names = {setting.name for setting in claim.settings if setting.universal}
+        found = []
+        for path in self._kept(self._place(claim, mark)):
+            try:
+                record = read_record(path, known=claim)
+            except ClaimFileError as error:
+                if path.exists():  # not taken away by another run in the meantime
+                    self._note(f"{path} is skipped: {error.problems[0].message}")
+                continue
+            instance = record.instance
+            if record.fingerprint == mark and instance.setting in names:
+                family = instance.family.removeprefix(_PREFIX)
+                found.append(replace(instance, family=_PREFIX + family))
+        return found
+
+    def keep(self, claim: Claim, judgement: Judgement, **how: Unpack[Recording]) -> None:
+        """Keep a counterexample, or an instance that came close to one; the best `EACH` of either kind stay.
+
+        Instances of distributions and of data are not kept: the file could not show that they are such draws.
+
+        Args:
+            claim: The claim.
+            judgement: A judgement that reaches the claim's conclusions.
+            how: As for `make_record`.
+        """
+        instance = judgement.instance
+        setting = next(s for s in claim.settings if s.name == instance.setting)
+        entries = sum(value.numel() for value in instance.values.values())
+        if not setting.universal or not judgement.conclusions or entries > _LARGEST:
+            return
+        place = self._place(claim, fingerprint(claim))
+        try:
+            self._make(place)
+            record = make_record(claim, judgement, repeatable=False, **how)
+            write_record(place / _name(judgement), record)
+            self._prune(place)
+            self._forget(claim, place)
+        except (OSError, NtkDeqError) as error:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+            self._note(f"{self.folder} keeps nothing for later runs: {reason}")
+
+    def _place(self, claim: Claim, mark: str) -> Path:
+        return self.folder / "instances" / f"{_called(claim)}-{mark[:_HASH]}"
+
+    def _make(self, place: Path) -> None:
+        new = not self.folder.exists()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        own_folder(place.parent)
+        own_folder(place)
+        if new:  # a folder that was there before, such as the working folder, may hold what git is to see
+            write_whole(self.folder / ".gitignore", b"*\n")
+
+    def _kept(self, place: Path) -> list[Path]:
+        """Return the files of a folder that count, in order; there may be more for a moment while two runs write."""
+        found = []
+        for kind in RecordKind:
+            found += _sorted(place, f"{_LETTER[kind]}-*.yaml")[:EACH]
+        return found
+
+    def _prune(self, place: Path) -> None:
+        kept = set(self._kept(place))
+        for path in _sorted(place, "*.yaml"):
+            if path not in kept:
+                _remove(path)
+
+    def _forget(self, claim: Claim, present: Path) -> None:
+        """Remove what was kept for statements of the claim that were not in use for longest."""
+        others = [
+            p for p in present.parent.glob(f"{_called(claim)}-{'?' * _HASH}") if p != present and _sorted(p, "*.yaml")
+        ]
+        dated = sorted(((p.stat().st_mtime, p) for p in others), reverse=True)
+        for _, old in dated[_VERSIONS - 1 :]:
+            for path in _sorted(old, "*.yaml"):
+                _remove(path)
+            if not any(old.iterdir()):
+                old.rmdir()
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+
+_LETTER = {RecordKind.COUNTEREXAMPLE: "c", RecordKind.NEAR_MISS: "n"}
+
+
+_OURS = re.compile(r"[cn]-[0-9a-f]+-[0-9a-f]{16}\.yaml")
+
+
+def _called(claim: Claim) -> str:
+    """Return what instances of a claim are kept under; each depth of a claim with families has its own."""
+    letters = () if claim.depth is None else claim.depth.letters
+    return "@".join([claim.id, *(f"{letter}{value}" for letter, value in letters)])
+
+
+def _sorted(folder: Path, pattern: str) -> list[Path]:
+    """Return the files of the store in a folder below it that match a pattern, in order; no links."""
+    if folder.is_symlink() or folder.parent.is_symlink():
+        return []
+    try:
+        found = sorted(folder.glob(pattern))
+        return [p for p in found if _OURS.fullmatch(p.name) and p.is_file() and not p.is_symlink()]
+    except OSError:
+        return []
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.with_suffix(".npz").unlink(missing_ok=True)
+
+
+def _name(judgement: Judgement) -> str:
+    """Return the name of an instance's file: kind, a rank that sorts as text, a hash of the instance."""
+    instance = judgement.instance
+    if refutes(judgement):
+        digits, largest, _ = plainness(judgement)
+        kind, rank = RecordKind.COUNTEREXAMPLE, f"{sum(instance.sizes.values()):06d}{digits:08d}{_sortable(largest)}"
+    else:
+        kind, rank = RecordKind.NEAR_MISS, _sortable(max(closeness(judgement), 0.0))
+    return f"{_LETTER[kind]}-{rank}-{_digest(instance)}.yaml"
+
+
+def _sortable(number: float) -> str:
+    """Return text that sorts as nonnegative doubles do: their bits, read as a whole number, are in the same order."""
+    return struct.pack(">d", number).hex()
+
+
+def _digest(instance: Instance) -> str:
+    digest = hashlib.sha256(repr((instance.setting, sorted(instance.sizes.items()))).encode())
+    for name, value in sorted(instance.values.items()):
+        digest.update(name.encode())
+        digest.update(value.numpy().tobytes())
+    return digest.hexdigest()[:_HASH]

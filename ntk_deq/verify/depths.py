@@ -20,9 +20,8 @@ from ntk_deq.claims.statement import statement_lines
 from ntk_deq.evaluation.instance import Instance, shape_of
 from ntk_deq.falsify.domains import contains
 from ntk_deq.language.families import member_name
-from ntk_deq.verify.counterexamples import refutes
 from ntk_deq.verify.feasible import planned
-from ntk_deq.verify.judge import judge_instance
+from ntk_deq.verify.judge import judge_instance, refutes
 from ntk_deq.verify.options import Options
 from ntk_deq.verify.results import (
     ClaimResult,
@@ -88,8 +87,7 @@ def shallower_counterexample(
         return None
     for place, part in enumerate(parts[: len(results) - 1]):
         for instance in _fewer_members(witness, deep, part):
-            judgement = judge_instance(part, instance, device=torch.device(options.device), dtype=options.dtype)
-            if refutes(judgement):
+            if refutes(judge_instance(part, instance, **options.judging())):
                 return place, instance
     return None
 
@@ -141,14 +139,12 @@ class DepthResults:
 
     Attributes:
         claim: The claim with families.
-        options: How it is judged.
-        started: When that began, on the clock of `time.perf_counter`.
+        started: When its judgement began, on the clock of `time.perf_counter`.
         results: By depth, in the order in which they are judged.
         silent: By depth, the conclusions that say nothing there, as those about all members of an empty range.
     """
 
     claim: Claim
-    options: Options
     started: float = field(default_factory=time.perf_counter)
     results: list[ClaimResult] = field(default_factory=list)
     silent: list[frozenset[str]] = field(default_factory=list)
@@ -185,16 +181,9 @@ class DepthResults:
                 (r.evidence for r in shown if r.evidence in _WEAKEST), key=_WEAKEST.index, default=Evidence.NONE
             ),
             reason=reason,
-            instances=sum(r.instances for r in results),
-            met=sum(r.met for r in results),
-            tight=sum(r.tight for r in results),
-            unsure=sum(r.unsure for r in results),
+            **_summed(results, "instances", "met", "tight", "unsure", "refined", "settled", "exact", "searched"),
             worst_margin=min((r.worst_margin for r in shown if r.worst_margin), key=lambda m: m.lo, default=None),
             seconds=time.perf_counter() - self.started,
-            refined=sum(r.refined for r in results),
-            settled=sum(r.settled for r in results),
-            exact=sum(r.exact for r in results),
-            searched=sum(r.searched for r in results),
             estimated={k: v for r in results for k, v in r.estimated.items()},
             untested=tuple(dict.fromkeys(f"{text} (at {d})" for d, r in pairs for text in r.untested)),
             support=_support(pairs, silent, verdict),
@@ -263,25 +252,18 @@ def _at(depth: Depth, text: str | ClaimResult) -> str:
 
 def _support(pairs: Pairs, silent: Sequence[frozenset[str]], verdict: Verdict) -> Support:
     """Return what all depths together rest on; little support of one depth is said with the depth."""
-    found = Support()
     remarks = []
     for (depth, result), mute in zip(pairs, silent, strict=True):
-        own = result.support
-        clear = None if found.clear is None or own.clear is None else found.clear + own.clear
-        found = Support(
-            found.met + own.met,
-            clear,
-            found.families + own.families,
-            found.sizes + own.sizes,
-            found.searched + own.searched,
-        )
         if result.verdict is Verdict.VACUOUS:
             remarks.append(f"vacuous at {depth}")
         elif _is_mute(result, mute):
             remarks.append(f"nothing is said at {depth}")
-        elif own.remark:
-            remarks.append(_at(depth, own.remark))
-    return replace(found, remark="; ".join(remarks) if verdict is Verdict.HOLDS else "")
+        elif result.support.remark:
+            remarks.append(_at(depth, result.support.remark))
+    own = [result.support for _, result in pairs]
+    found = Support(**_summed(own, "met", "families", "sizes", "searched"))
+    clear = None if any(support.clear is None for support in own) else sum(support.clear or 0 for support in own)
+    return replace(found, clear=clear, remark="; ".join(remarks) if verdict is Verdict.HOLDS else "")
 
 
 def _settings(claim: Claim, pairs: Sequence[tuple[Depth, ClaimResult]]) -> tuple[dict[str, object], ...]:
@@ -310,10 +292,9 @@ def _hypotheses(claim: Claim, results: Iterable[ClaimResult]) -> tuple[Hypothesi
     found: dict[str, HypothesisRecord] = {}
     for record in (record for result in results for record in result.hypotheses):
         text = claim.assume[record.name].text if record.name in claim.assume else record.text
-        old = found.get(record.name, HypothesisRecord(record.name, text, 0, 0, 0))
-        nearest = max((m for m in (old.nearest, record.nearest) if m is not None), key=lambda m: m.hi, default=None)
-        counts = (old.held + record.held, old.failed + record.failed, old.unsure + record.unsure)
-        found[record.name] = HypothesisRecord(record.name, text, *counts, nearest)
+        both = [found.get(record.name, HypothesisRecord(record.name, text, 0, 0, 0)), record]
+        nearest = max((own.nearest for own in both if own.nearest is not None), key=lambda m: m.hi, default=None)
+        found[record.name] = replace(both[0], nearest=nearest, **_summed(both, "held", "failed", "unsure"))
     return tuple(found.values())
 
 
@@ -321,18 +302,17 @@ def _conclusions(claim: Claim, results: Iterable[ClaimResult]) -> tuple[Conclusi
     found: dict[str, ConclusionRecord] = {}
     for record in (record for result in results for record in result.conclusions):
         text = claim.conclude[record.name].text
-        old = found.get(record.name, ConclusionRecord(record.name, text, None, (), 0, 0, 0, 0))
-        found[record.name] = ConclusionRecord(
-            record.name,
-            text,
-            min((m for m in (old.worst, record.worst) if m is not None), key=lambda m: m.lo, default=None),
-            (*old.margins, *record.margins),
-            true=old.true + record.true,
-            false=old.false + record.false,
-            tight=old.tight + record.tight,
-            unsure=old.unsure + record.unsure,
-        )
+        both = [found.get(record.name, ConclusionRecord(record.name, text, None, (), 0, 0, 0, 0)), record]
+        worst = min((own.worst for own in both if own.worst is not None), key=lambda m: m.lo, default=None)
+        margins = (*both[0].margins, *record.margins)
+        counts = _summed(both, "true", "false", "tight", "unsure")
+        found[record.name] = replace(both[0], worst=worst, margins=margins, **counts)
     return tuple(found.values())
+
+
+def _summed(records: Sequence[object], *names: str) -> dict[str, Any]:
+    """Return sums of the numbers of records, by the names of these."""
+    return {name: sum(getattr(record, name) for record in records) for name in names}
 
 
 def _tried(depth: Depth, result: ClaimResult) -> TriedDepth:

@@ -77,33 +77,27 @@ class Feasible:
     """
 
     def __init__(self, claim: Claim, options: Options, deadline: float | None) -> None:
-        self._claim, self._options, self._deadline = claim, options, deadline
+        self._claim, self._seed, self._judging = claim, options.seed, options.judging(deadline)
         self._repairs: dict[str, Repair] = {}
         self._vain: dict[str, int] = {}
 
     def __call__(self, setting: Setting, instance: Instance) -> Instance:
         """Return the instance, or the first one in its place on which no hypothesis certainly fails."""
-        if not setting.universal or not self._claim.assume or not self._fails(instance):
+        claim, how = self._claim, self._judging
+        if not setting.universal or not claim.assume or not hypotheses_fail(claim, instance, **how):
             return instance
         if setting.name not in self._repairs:
-            options = self._options
-            scorer = twin_of(self._claim).scorer(
-                self._claim, setting, device=options.device, dtype=options.dtype, deadline=self._deadline
-            )
+            scorer = twin_of(claim).scorer(claim, setting, **how)
             effort = MOVING * scorer.budget
-            self._repairs[setting.name] = Repair(setting, self._claim.given, scorer, options.seed, effort)
+            self._repairs[setting.name] = Repair(setting, claim.given, scorer, self._seed, effort)
         vain = self._vain.get(setting.name, 0)
         for variant in islice(self._repairs[setting.name].candidates(instance), REPLACED if vain < IN_VAIN else 1):
-            if not self._fails(variant):
+            if not hypotheses_fail(claim, variant, **how):
                 self._vain[setting.name] = 0
                 return variant
             vain += 1
         self._vain[setting.name] = vain
         return instance
-
-    def _fails(self, instance: Instance) -> bool:
-        device, dtype = torch.device(self._options.device), self._options.dtype
-        return hypotheses_fail(self._claim, instance, device=device, dtype=dtype, deadline=self._deadline)
 
 
 BUILDS, BUILT = 64, 8
@@ -211,8 +205,7 @@ def _solution(
         if images and not solved.values[images[0][0]].any() and choose(generator, 8):  # zero solves too many
             return None
         instance = solved
-    cpu = torch.device("cpu")
-    standing, same = standing_instance(claim, instance, device=cpu, dtype=torch.float64, deadline=None)
+    standing, same = standing_instance(claim, instance)
     kept = all(torch.equal(value, same.values[name]) for name, value in instance.values.items())
     return instance if standing is Standing.MET and kept else None
 

@@ -1,11 +1,12 @@
-"""What else can be said of a claim that holds: hypotheses that never mattered, bounds with room to spare."""
+"""What else can be said of a claim that holds: hypotheses that never mattered, bounds with room, mutants of it."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from fractions import Fraction
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 from ntk_deq.certified.scalar import lower, upper
 from ntk_deq.claims.claim import Claim, Depth, Verdict
 from ntk_deq.claims.depths import at_depth
-from ntk_deq.claims.mutation import changed_claim
+from ntk_deq.claims.mutation import Mutation, changed_claim, follows, mutants
 from ntk_deq.errors import LimitError
 from ntk_deq.evaluation.balls import evaluate_scalar, shown_scopes
 from ntk_deq.evaluation.environment import DeadlineError, Environment, Notes, OutsideClaimError
@@ -27,7 +28,7 @@ from ntk_deq.verify.depths import planned_depths, shared_options
 from ntk_deq.verify.equations.proven import solve
 from ntk_deq.verify.feasible import Feasible, planned
 from ntk_deq.verify.formulas import instance_environment
-from ntk_deq.verify.judge import Standing, judge_instance
+from ntk_deq.verify.judge import FAILING, Standing, judge_instance
 from ntk_deq.verify.options import Options
 from ntk_deq.verify.results import ClaimResult, Finding, FindingKind
 
@@ -241,14 +242,12 @@ def _kept(claim: Claim, bound: Bound, factor: float, options: Options, judge: Ju
 def met_instances(claim: Claim, options: Options) -> Iterator[Instance]:
     """Yield the instances of a run that meet the hypotheses for certain, until the time limit."""
     deadline = None if options.time_limit is None else time.thread_time() + options.time_limit
-    device = torch.device(options.device)
     feasible = Feasible(claim, options, deadline)
     try:
         for setting, count in planned(claim, options):
             for index in range(count):
-                drawn = instance_at(setting, claim.given, index, options.seed)
-                instance = feasible(setting, drawn)
-                judgement = judge_instance(claim, instance, device=device, dtype=options.dtype, deadline=deadline)
+                instance = feasible(setting, instance_at(setting, claim.given, index, options.seed))
+                judgement = judge_instance(claim, instance, **options.judging(deadline))
                 if judgement.standing is Standing.MET:
                     yield judgement.instance
     except DeadlineError:
@@ -325,3 +324,119 @@ def leading_constant(side: Expr) -> Fraction | None:
     if side.kind is Kind.MULTIPLY:
         return leading_constant(side.args[0]) or leading_constant(side.args[1])
     return leading_constant(side.args[0]) if side.kind is Kind.DIVIDE else None
+
+
+class Fate(StrEnum):
+    """What became of a mutant."""
+
+    KILLED = "killed"  # refuted; of a changed witness: it is noticed that it fails
+    SURVIVED = "survived"  # it holds, as far as anything was tried
+    VACUOUS = "vacuous"  # no instance met its hypotheses
+    UNDECIDED = "undecided"
+    ERROR = "error"
+    WEAKER = "weaker"  # it follows from the claim, so nothing can refute it; not judged
+
+
+_FATES = {
+    Verdict.REFUTED: Fate.KILLED,
+    Verdict.HOLDS: Fate.SURVIVED,
+    Verdict.PROVED: Fate.SURVIVED,
+    Verdict.VACUOUS: Fate.VACUOUS,
+    Verdict.UNDECIDED: Fate.UNDECIDED,
+}
+
+
+@dataclass(frozen=True)
+class MutantResult:
+    """A mutant and what became of it.
+
+    Attributes:
+        parent: Id of the claim it was made of.
+        mutation: The mutant.
+        fate: What became of it.
+        result: Its judgement, or None where it was not judged.
+    """
+
+    parent: str
+    mutation: Mutation
+    fate: Fate
+    result: ClaimResult | None = None
+
+    @property
+    def closest(self) -> float | None:
+        """The smallest margin relative to its scale, of all conclusions on all instances that met the hypotheses."""
+        if self.result is None:
+            return None
+        ratios = [lo / scale for record in self.result.conclusions for lo, _, scale in record.margins if scale > 0]
+        return min(ratios, default=None)
+
+
+@dataclass(frozen=True)
+class Score:
+    """How many mutants there were of each fate.
+
+    Example:
+        >>> score = Score({Fate.KILLED: 9, Fate.SURVIVED: 1, Fate.WEAKER: 5})
+        >>> score.judged, score.value
+        (10, 0.9)
+    """
+
+    counts: dict[Fate, int]
+
+    @property
+    def judged(self) -> int:
+        """All mutants but those that are weaker by nature."""
+        return sum(count for fate, count in self.counts.items() if fate is not Fate.WEAKER)
+
+    @property
+    def value(self) -> float | None:
+        """The share of the judged mutants that were refuted; None where none was judged."""
+        return self.counts.get(Fate.KILLED, 0) / self.judged if self.judged else None
+
+
+def score(results: Iterable[MutantResult]) -> Score:
+    """Count mutants by fate."""
+    counts = dict.fromkeys(Fate, 0)
+    for result in results:
+        counts[result.fate] += 1
+    return Score(counts)
+
+
+def judge_mutants(
+    claim: Claim,
+    options: Options,
+    judge: Judge,
+    *,
+    rules: Collection[str] | None = None,
+    most: int | None = None,
+) -> Iterator[MutantResult]:
+    """Yield the mutants of a claim with their fates, as they are judged.
+
+    Args:
+        claim: A claim that is taken to be true.
+        options: How to judge; a claim's own number of instances is not used.
+        judge: What judges a mutant.
+        rules: Names of rules, or None: all.
+        most: How many mutants are judged at most, or None; those that are weaker by nature do not count.
+
+    Raises:
+        ArgumentError: A rule's name is unknown.
+    """
+    judged = 0
+    for mutation in mutants(claim, rules=rules):
+        if follows(claim, mutation.claim):
+            yield MutantResult(claim.id, mutation, Fate.WEAKER)
+            continue
+        if most is not None and judged >= most:
+            return
+        judged += 1
+        result = judge(replace(mutation.claim, instances=None), options)
+        fate = _FATES.get(result.verdict, Fate.ERROR)
+        if mutation.where.name in claim.witness and result.verdict is Verdict.UNDECIDED and FAILING in result.reason:
+            fate = Fate.KILLED  # that a witness fails refutes nothing, and is what there is to notice
+        yield MutantResult(claim.id, mutation, fate, result)
+
+
+def worth_mutating(claim: object) -> bool:
+    """Whether a claim is one that should be true, so that its mutants should be false."""
+    return isinstance(claim, Claim) and claim.expect in (Verdict.HOLDS, Verdict.PROVED)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import TypedDict, Unpack
 
 import torch
 
@@ -30,6 +31,10 @@ from ntk_deq.verify.runs import Course, NoRunError
 from ntk_deq.verify.twins import twin_of
 
 _MODULUS, _MODULUS_ASIDE = "monotone", "monotone, as declared"
+CPU = torch.device("cpu")
+OPEN = (Truth.UNSURE, Truth.STRICT_TIGHT, Truth.NEAR_ZERO)
+"""What is said of a conclusion that an instance neither bears out nor breaks."""
+
 ELSEWHERE = "monotone at other values"
 """What the same hypothesis is called about the values that `at` puts in, and those along a run."""
 
@@ -90,11 +95,32 @@ class Judgement:
     found: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
 
+def refutes(judgement: Judgement) -> bool:
+    """Return whether the instance meets every hypothesis and breaks a conclusion, both for certain."""
+    broken = any(outcome.truth is Truth.FALSE for outcome in judgement.conclusions.values())
+    return judgement.standing is Standing.MET and broken
+
+
+def undecided(judgement: Judgement) -> bool:
+    """Return whether it stays open if an instance meets the hypotheses, or if it bears out or breaks a conclusion."""
+    if judgement.standing is Standing.UNSURE:
+        return True
+    return judgement.standing is Standing.MET and any(o.truth in OPEN for o in judgement.conclusions.values())
+
+
+class Judging(TypedDict, total=False):
+    """Where instances are judged, in which precision, and until when on the clock of `time.thread_time`."""
+
+    device: torch.device
+    dtype: torch.dtype
+    deadline: float | None
+
+
 def judge_instance(
     claim: Claim,
     instance: Instance,
     *,
-    device: torch.device,
+    device: torch.device = CPU,
     dtype: torch.dtype = torch.float64,
     deadline: float | None = None,
     precision: int | None = None,
@@ -124,30 +150,20 @@ def judge_instance(
         found = _judge(claim, *solve(claim, instance, env, dtype=dtype, anew=anew))
         return replace(found, nearby=notes.nearby)
     with working_precision(precision):
-        env = instance_environment(
-            claim, instance, device=torch.device("cpu"), dtype=dtype, notes=notes, precision=precision
-        )
+        env = instance_environment(claim, instance, device=CPU, dtype=dtype, notes=notes, precision=precision)
         found = _judge(claim, *solve(claim, instance, env, dtype=dtype, anew=False))
         return replace(found, nearby=notes.nearby)
 
 
 def _judge(claim: Claim, instance: Instance, env: Environment) -> Judgement:
     hypotheses: dict[str, Outcome] = {}
-    twin = twin_of(claim)
-    twin.begin(claim, env)
     try:
-        declared = declared_modulus(env)
-        if declared is not None and declared.truth is not Truth.TRUE:
-            hypotheses[modulus_name(claim)] = declared
-            if declared.truth is Truth.FALSE:
-                return Judgement(instance, Standing.UNMET, hypotheses, reason=declared.reason)
-        for name, formula in _in_order(claim, env):
-            if twin.waits(formula, claim):
-                continue
-            hypotheses[name] = _hypothesis(formula, env)
-            if hypotheses[name].truth is Truth.FALSE:
-                return Judgement(instance, Standing.UNMET, hypotheses)
-        run = twin.start(claim, env, instance)
+        for name, outcome in _at_the_start(claim, env):
+            hypotheses[name] = outcome
+            if outcome.truth is Truth.FALSE:
+                reason = "" if name in claim.assume else outcome.reason
+                return Judgement(instance, Standing.UNMET, hypotheses, reason=reason)
+        run = twin_of(claim).start(claim, env, instance)
         for name, formula in claim.assume.items():
             if name not in hypotheses:
                 hypotheses[name] = run.certain_end(_outcome(formula, env), formula.expr)
@@ -272,31 +288,23 @@ def _outside(instance: Instance, hypotheses: dict[str, Outcome], gaps: list[Outs
     )
 
 
-def hypotheses_fail(
-    claim: Claim, instance: Instance, *, device: torch.device, dtype: torch.dtype, deadline: float | None
-) -> bool:
+def hypotheses_fail(claim: Claim, instance: Instance, **how: Unpack[Judging]) -> bool:
     """Whether some hypothesis certainly fails on `instance`; conclusions are not evaluated."""
     try:
-        _, env = _posed(claim, instance, device=device, dtype=dtype, deadline=deadline)
-        return any(outcome.truth is Truth.FALSE for outcome in _at_the_start(claim, env))
+        _, env = _posed(claim, instance, **how)
+        return any(outcome.truth is Truth.FALSE for _, outcome in _at_the_start(claim, env))
     except OutsideClaimError:
         return True
 
 
-def hypotheses_standing(
-    claim: Claim, instance: Instance, *, device: torch.device, dtype: torch.dtype, deadline: float | None
-) -> Standing:
-    """Return how `instance` stands to the hypotheses; those about every step of a training run are left out."""
-    return standing_instance(claim, instance, device=device, dtype=dtype, deadline=deadline)[0]
+def standing_instance(claim: Claim, instance: Instance, **how: Unpack[Judging]) -> tuple[Standing, Instance]:
+    """Return how an instance stands to the hypotheses, and the instance with what these give by equations.
 
-
-def standing_instance(
-    claim: Claim, instance: Instance, *, device: torch.device, dtype: torch.dtype, deadline: float | None
-) -> tuple[Standing, Instance]:
-    """Return how an instance stands to the hypotheses, and the instance with what these give by equations."""
-    instance, env = _posed(claim, instance, device=device, dtype=dtype, deadline=deadline)
+    Hypotheses about every step of a training run are left out.
+    """
+    instance, env = _posed(claim, instance, **how)
     try:
-        truths = [outcome.truth for outcome in _at_the_start(claim, env)]
+        truths = [outcome.truth for _, outcome in _at_the_start(claim, env)]
     except OutsideClaimError as outside:
         return Standing.UNMET if outside.certain else Standing.UNSURE, instance
     if Truth.FALSE in truths:
@@ -305,27 +313,31 @@ def standing_instance(
 
 
 def _posed(
-    claim: Claim, instance: Instance, *, device: torch.device, dtype: torch.dtype, deadline: float | None
+    claim: Claim,
+    instance: Instance,
+    *,
+    device: torch.device = CPU,
+    dtype: torch.dtype = torch.float64,
+    deadline: float | None = None,
 ) -> tuple[Instance, Environment]:
     """Return an instance with what the hypotheses give by equations, and its environment."""
     env = instance_environment(claim, instance, device=device, dtype=dtype, notes=Notes(deadline=deadline))
     return solve(claim, instance, env, dtype=dtype, anew=True)
 
 
-def _at_the_start(claim: Claim, env: Environment) -> Iterator[Outcome]:
-    """Yield the outcomes of the hypotheses that can be known without a training run."""
+def _at_the_start(claim: Claim, env: Environment) -> Iterator[tuple[str, Outcome]]:
+    """Yield the outcomes of the hypotheses that can be known without a run, one that is known to fail first.
+
+    That the modulus which a system declares is one counts as one where it is not certain.
+    """
     twin = twin_of(claim)
     twin.begin(claim, env)
-    if (declared := declared_modulus(env)) is not None:
-        yield declared
-    for _, formula in _in_order(claim, env):
+    declared = declared_modulus(env)
+    if declared is not None and declared.truth is not Truth.TRUE:
+        yield modulus_name(claim), declared
+    for name, formula in sorted(claim.assume.items(), key=lambda item: item[0] != env.failing):
         if not twin.waits(formula, claim):
-            yield _hypothesis(formula, env)
-
-
-def _in_order(claim: Claim, env: Environment) -> list[tuple[str, Formula]]:
-    """Return the hypotheses, one that is known to fail first."""
-    return sorted(claim.assume.items(), key=lambda item: item[0] != env.failing)
+            yield name, _hypothesis(formula, env)
 
 
 def _hypothesis(formula: Formula, env: Environment) -> Outcome:
@@ -349,7 +361,6 @@ def _outcome(formula: Formula, env: Environment) -> Outcome:
 
 
 _CERTAIN = (Truth.TRUE, Truth.FALSE)
-_OPEN = (Truth.UNSURE, Truth.STRICT_TIGHT, Truth.NEAR_ZERO)
 
 
 def decided_exactly(claim: Claim, judgement: Judgement, *, dtype: torch.dtype) -> Judgement:
@@ -360,7 +371,7 @@ def decided_exactly(claim: Claim, judgement: Judgement, *, dtype: torch.dtype) -
         judgement: A judgement in balls.
         dtype: Type to which the instance's values were rounded for it.
     """
-    if not _open(judgement):
+    if not undecided(judgement):
         return judgement
     names = exact_names(claim, judgement.instance, dtype)
     if names is None:
@@ -380,16 +391,10 @@ def decided_exactly(claim: Claim, judgement: Judgement, *, dtype: torch.dtype) -
         return Judgement(judgement.instance, Standing.UNMET, {**hypotheses, **gaps})
     met = all(outcome.truth is Truth.TRUE for outcome in hypotheses.values())
     standing = Standing.MET if met else Standing.UNSURE
-    reasons = [o.reason for o in (*hypotheses.values(), *conclusions.values()) if o.reason and o.truth in _OPEN]
-    settled = not _open(replace(judgement, standing=standing, conclusions=conclusions))
+    reasons = [o.reason for o in (*hypotheses.values(), *conclusions.values()) if o.reason and o.truth in OPEN]
+    settled = not undecided(replace(judgement, standing=standing, conclusions=conclusions))
     reason = "" if settled else "; ".join(dict.fromkeys(reasons)) or judgement.reason
     return replace(judgement, standing=standing, hypotheses=hypotheses, conclusions=conclusions, reason=reason)
-
-
-def _open(judgement: Judgement) -> bool:
-    if judgement.standing is Standing.UNSURE:
-        return True
-    return judgement.standing is Standing.MET and any(o.truth in _OPEN for o in judgement.conclusions.values())
 
 
 def _hypotheses(claim: Claim, judgement: Judgement, names: ExactNames) -> dict[str, Outcome] | None:
@@ -429,7 +434,7 @@ def _exact_conclusions(
     outside: dict[str, OutsideClaimError] = {}
     for name in judgement.conclusions or claim.conclude:
         before = judgement.conclusions.get(name)
-        if before is not None and before.truth not in _OPEN:
+        if before is not None and before.truth not in OPEN:
             outcomes[name] = before
             continue
         try:

@@ -10,6 +10,7 @@ import torch
 
 from ntk_deq.errors import ArgumentError
 from ntk_deq.files.archives import is_number
+from ntk_deq.verify.judge import Judging
 from ntk_deq.verify.refine import DEFAULT_BITS, FLOAT_BITS
 
 USUAL = 200
@@ -101,6 +102,10 @@ class Options:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, str) or not value.strip()):
                 self._refuse(name, "the name of a folder, or None")
+
+    def judging(self, deadline: float | None = None) -> Judging:
+        """Return what whatever judges instances takes of these options, as keywords."""
+        return {"device": torch.device(self.device), "dtype": self.dtype, "deadline": deadline}
 
     def _refuse(self, name: str, allowed: str) -> None:
         raise ArgumentError(f"`{name}` of Options must be {allowed}. Got {getattr(self, name)!r}.")

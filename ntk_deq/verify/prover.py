@@ -11,12 +11,11 @@ import torch
 
 from ntk_deq.certified.rounding import arithmetic_fault
 from ntk_deq.claims.claim import Claim, Verdict
+from ntk_deq.claims.existence import names_behind
 from ntk_deq.evaluation.environment import DeadlineError
 from ntk_deq.evaluation.instance import Instance, format_number
-from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.language.domain import Free
 from ntk_deq.language.tree import Formula as Named
-from ntk_deq.language.tree import names_in
 from ntk_deq.language.types import SCALAR
 from ntk_deq.prove.box import Demonstrator
 from ntk_deq.prove.branch import BranchAndBound, Goal, find_meeting, goals_of
@@ -24,7 +23,7 @@ from ntk_deq.prove.cases import Reduced, SymbolicProver, eliminate
 from ntk_deq.prove.enclosure import Point
 from ntk_deq.prove.exact import Exact
 from ntk_deq.prove.problem import Atom, Either, Formula, Problem, applicable, mapped, problems
-from ntk_deq.verify.judge import Judgement, Standing, judge_instance
+from ntk_deq.verify.judge import Judgement, judge_instance, refutes
 from ntk_deq.verify.results import Evidence
 
 __all__ = ["Proof", "applicable", "prove_claim"]
@@ -141,11 +140,7 @@ def _about_numbers(claim: Claim, name: str) -> Claim | None:
 
 def _reached(formula: Named, let: Mapping[str, Named]) -> tuple[set[str], dict[str, Named]]:
     """Return the names that a formula uses, directly or through definitions, and these definitions."""
-    names, queue = set[str](), [formula]
-    while queue:
-        for name in names_in(queue.pop().expr) - names:
-            names.add(name)
-            queue += [let[name]] if name in let else []
+    names = names_behind(formula.expr, {name: own.expr for name, own in let.items()})
     return names, {name: formula for name, formula in let.items() if name in names}
 
 
@@ -276,9 +271,8 @@ class _Attempt:
         instance = None if point is None else self._instance(point)
         if instance is None:
             return None
-        judgement = judge_instance(self._claim, instance, device=torch.device("cpu"), deadline=self._deadline)
-        broken = any(outcome.truth is Truth.FALSE for outcome in judgement.conclusions.values())
-        return judgement if judgement.standing is Standing.MET and broken else None
+        judgement = judge_instance(self._claim, instance, deadline=self._deadline)
+        return judgement if refutes(judgement) else None
 
     def _instance(self, point: Point) -> Instance | None:
         """Return a point as an instance, or None where a coordinate is no float."""

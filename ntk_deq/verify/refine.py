@@ -11,7 +11,7 @@ from ntk_deq.claims.claim import Claim
 from ntk_deq.errors import LimitError
 from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.verify.existence.decision import ExistenceStage
-from ntk_deq.verify.judge import Judgement, Standing, decided_exactly, judge_instance
+from ntk_deq.verify.judge import OPEN, Judgement, Standing, decided_exactly, judge_instance, undecided
 
 FLOAT_BITS = 53
 """Precision of float64; asking for it means that nothing is judged again."""
@@ -32,8 +32,6 @@ MUCH_FINER = 4
 
 MOST_EXACT = 400
 """Instances of one claim that exact arithmetic is asked about at most: 1 to 5 ms each."""
-
-_OPEN = (Truth.UNSURE, Truth.STRICT_TIGHT, Truth.NEAR_ZERO)
 
 
 class Refiner:
@@ -126,14 +124,7 @@ class Refiner:
 
     def _again(self, first: Judgement, bits: int, dtype: torch.dtype, deadline: float | None) -> Judgement | None:
         try:
-            again = judge_instance(
-                self._claim,
-                first.instance,
-                device=torch.device("cpu"),
-                dtype=dtype,
-                deadline=deadline,
-                precision=bits,
-            )
+            again = judge_instance(self._claim, first.instance, dtype=dtype, deadline=deadline, precision=bits)
         except LimitError:  # a matrix too large after all, or a function that only floats have
             return None
         if min(first.nearby, again.nearby) < math.inf:
@@ -145,20 +136,13 @@ class Refiner:
         # was certain in floats stays so.
         certain = {name: o for name, o in first.conclusions.items() if o.truth in (Truth.TRUE, Truth.FALSE)}
         # One that had no value in floats, at a kink say, was passed over; an open one with more bits says no more.
-        values = {n: o for n, o in again.conclusions.items() if n in first.conclusions or o.truth not in _OPEN}
+        values = {n: o for n, o in again.conclusions.items() if n in first.conclusions or o.truth not in OPEN}
         return replace(again, conclusions={**_doubted(first).conclusions, **values, **certain})
 
     def _worthwhile(self, judgement: Judgement) -> bool:
         if self._bits <= FLOAT_BITS or self.tried >= MOST or self._in_vain >= HOPELESS:
             return False
         return undecided(judgement) and sum(v.numel() for v in judgement.instance.values.values()) <= SMALL
-
-
-def undecided(judgement: Judgement) -> bool:
-    """Return whether it stays open if an instance meets the hypotheses, or if it bears out or breaks a conclusion."""
-    if judgement.standing is Standing.UNSURE:
-        return True
-    return judgement.standing is Standing.MET and any(o.truth in _OPEN for o in judgement.conclusions.values())
 
 
 def _by_itself(first: Judgement, again: Judgement) -> Judgement:

@@ -1,23 +1,26 @@
-"""Judge claims one after another, and report each as it ends."""
+"""Judge claims one after another, and report each as it ends; on a Dask cluster, too."""
 
 from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+import torch
 
 from ntk_deq.claims.claim import Claim, IllFormed, Verdict, is_membership
 from ntk_deq.claims.statement import StatementLine, statement_lines
+from ntk_deq.errors import ArgumentError
 from ntk_deq.evaluation.instance import Instance
-from ntk_deq.language.declaration import Setting
+from ntk_deq.package import install_line
 from ntk_deq.verify.depths import DepthResults, planned_depths, shallower_counterexample, shared_options
-from ntk_deq.verify.feasible import Feasible, planned
+from ntk_deq.verify.feasible import planned
 from ntk_deq.verify.judge import Judgement
 from ntk_deq.verify.options import Options
-from ntk_deq.verify.results import ClaimResult, Evidence, Finding, Support, Witness
-from ntk_deq.verify.tally import Tally
+from ntk_deq.verify.results import ClaimResult, Evidence, Finding
 from ntk_deq.verify.trial import WRITING, Trial, is_out_of_memory
 from ntk_deq.verify.witness import (
     counterexample_witness,
@@ -28,29 +31,38 @@ from ntk_deq.verify.witness import (
     written_out,
 )
 
-__all__ = ["Feasible", "Listener", "Options", "judge", "judge_claims", "planned"]
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["Listener", "Options", "judge", "judge_claims", "judge_on_cluster", "planned"]
 
 
 class Listener(Protocol):
-    """Hears of progress; the terminal report is one."""
+    """Hears of progress; the terminal report is one. What derives from it need not hear everything."""
 
     def claim_started(self, claim_id: str, total: int) -> None:
         """Say that a claim's judgement begins and how many instances it plans."""
+        return
 
     def instance_done(self, claim_id: str, done: int) -> None:
         """Say how many instances of a claim are judged."""
+        return
 
     def stage_entered(self, claim_id: str, stage: str) -> None:
         """Say what is done with a claim from now on, as in `searching`; "": instances that were planned are judged."""
+        return
 
     def claim_judged(self, claim_id: str) -> None:
         """Say that a claim's judgement has ended; its result is handed over when its turn comes."""
+        return
 
     def claim_finished(self, result: ClaimResult) -> None:
         """Hand over a claim's result."""
+        return
 
     def tick(self) -> None:
         """Say that time passes while nothing else is heard."""
+        return
 
 
 @dataclass(frozen=True)
@@ -68,8 +80,8 @@ class Known:
     broken: Judgement | None = None
 
 
-class Overseer:
-    """Looks after a judgement from outside; this one leaves it alone, with the limits that it keeps by itself."""
+class Overseer(Listener):
+    """Looks after a judgement from outside; this one hears nothing and leaves it alone, with its own limits."""
 
     def allow(self, seconds: float | None) -> None:
         """Hear that the next stage may take so many seconds of processor time, or any number."""
@@ -81,6 +93,9 @@ class Overseer:
 ENDED = "its judgement was ended"
 """The reason of a result that is known before its judgement has come to a verdict."""
 
+LIVES = 2
+"""Processes that may die of one claim."""
+
 
 def judge_claims(
     claims: Sequence[Claim | IllFormed], options: Options, listener: Listener | None = None
@@ -90,14 +105,75 @@ def judge_claims(
     All of it happens in this process, so that `options.time_limit` is kept between operations only; `judge_in_workers`
     judges in processes of their own, which are ended where one operation outlasts the limit.
     """
+    listener = listener or Overseer()
     for claim in claims:
         result = judge(claim, options, listener)
-        if listener is not None:
-            listener.claim_judged(claim.id)
-            listener.claim_finished(result)
+        listener.claim_judged(claim.id)
+        listener.claim_finished(result)
         yield result
         if options.stop_early and not result.as_expected:
             return
+
+
+def judge_on_cluster(
+    address: str,
+    claims: Sequence[Claim | IllFormed],
+    options: Options,
+    listener: Listener | None = None,
+    *,
+    jobs: int = 2,
+    threads: int = 1,
+) -> Generator[ClaimResult, None, None]:
+    """Return an iterator over the results of the claims, in order, judged by the workers of a Dask cluster.
+
+    Limits are those that a judgement keeps by itself: an operation that outlasts one is not ended. A claim whose worker
+    dies is judged again; one of which as many workers die as the cluster allows, two on this machine, is an error.
+
+    Args:
+        address: The scheduler's address, or `local` for a cluster on this machine.
+        claims: Checked claims.
+        options: How; `stop_early` leaves the claims after the first unexpected verdict unjudged.
+        listener: Hears of finished claims.
+        jobs: Workers of a cluster on this machine.
+        threads: Threads of one matrix product.
+
+    Raises:
+        ArgumentError: The extra `dask` is not installed.
+    """
+    try:
+        import dask
+        from distributed import Client
+    except ModuleNotFoundError as error:
+        raise ArgumentError(f"`--dask` needs the package distributed: {install_line('dask')}") from error
+    if address != "local":
+        return _gather(Client(address), claims, options, listener or Overseer(), threads)
+    with dask.config.set({"distributed.scheduler.allowed-failures": LIVES - 1}):
+        client = Client(n_workers=jobs, threads_per_worker=1, dashboard_address=None)
+    return _gather(client, claims, options, listener or Overseer(), threads)
+
+
+def _gather(
+    client: Client, claims: Sequence[Claim | IllFormed], options: Options, listener: Listener, threads: int
+) -> Generator[ClaimResult, None, None]:
+    from distributed import KilledWorker
+
+    with client:
+        futures = [client.submit(_judged, claim, options, threads, pure=False) for claim in claims]
+        for claim, future in zip(claims, futures, strict=True):
+            try:
+                result: ClaimResult = future.result()
+            except KilledWorker:
+                result = bare_result(claim, options, Verdict.ERROR, "its workers on the cluster died")
+            listener.claim_finished(result)
+            yield result
+            if options.stop_early and not result.as_expected:
+                client.cancel(futures)
+                return
+
+
+def _judged(claim: Claim | IllFormed, options: Options, threads: int) -> ClaimResult:
+    torch.set_num_threads(threads)
+    return judge(claim, options)
 
 
 def judge(
@@ -121,24 +197,24 @@ def judge(
     if isinstance(claim, IllFormed):
         reason = "; ".join(f"{p.position}: {p.message}" for p in claim.problems)
         return bare_result(claim, options, Verdict.ILL_FORMED, reason)
+    listener, overseer = listener or Overseer(), overseer or Overseer()
     if claim.depths:
-        return _judge_depths(claim, options, listener, overseer or Overseer())
-    return _Judging(claim, options, listener, overseer or Overseer()).result()
+        return _judge_depths(claim, options, listener, overseer)
+    return _Judging(claim, options, listener, overseer).result()
 
 
-class _DepthListener:
-    """Passes on what is heard of one depth, as of the claim with families.
+class _Depth(Overseer):
+    """Passes on what is heard and known of one depth, as of the claim with families.
 
     Args:
         listener: Who hears it.
-        before: Instances of the depths before.
+        overseer: Who keeps it.
+        so_far: What the depths before came to.
+        before: Instances that were planned for them.
     """
 
-    def __init__(self, listener: Listener, before: int) -> None:
-        self._listener, self._before = listener, before
-
-    def claim_started(self, claim_id: str, total: int) -> None:
-        """Say nothing: the claim has begun."""
+    def __init__(self, listener: Listener, overseer: Overseer, so_far: DepthResults, before: int = 0) -> None:
+        self._listener, self._overseer, self._so_far, self._before = listener, overseer, so_far, before
 
     def instance_done(self, claim_id: str, done: int) -> None:
         """Add the instances of the depths before."""
@@ -147,23 +223,6 @@ class _DepthListener:
     def stage_entered(self, claim_id: str, stage: str) -> None:
         """Pass it on."""
         self._listener.stage_entered(claim_id, stage)
-
-    def claim_judged(self, claim_id: str) -> None:
-        """Say nothing: other depths follow."""
-
-    def claim_finished(self, result: ClaimResult) -> None:
-        """Say nothing: other depths follow."""
-
-    def tick(self) -> None:
-        """Pass it on."""
-        self._listener.tick()
-
-
-class _DepthOverseer(Overseer):
-    """Keeps what is known of one depth, together with what the depths before came to."""
-
-    def __init__(self, overseer: Overseer, so_far: DepthResults) -> None:
-        self._overseer, self._so_far = overseer, so_far
 
     def allow(self, seconds: float | None) -> None:
         """Pass it on."""
@@ -180,90 +239,99 @@ class _DepthOverseer(Overseer):
         self._overseer.keep(merged, pressing=pressing)
 
 
-def _judge_depths(claim: Claim, options: Options, listener: Listener | None, overseer: Overseer) -> ClaimResult:
+def _judge_depths(claim: Claim, options: Options, listener: Listener, overseer: Overseer) -> ClaimResult:
     """Judge a claim with families for one depth after the other, until one breaks it."""
-    found = DepthResults(claim, options)
+    found = DepthResults(claim)
     try:
         parts = planned_depths(claim, options)
         own = shared_options(options, len(parts))
-        if listener is not None:
-            listener.claim_started(claim.id, sum(count for _, count in parts))
+        listener.claim_started(claim.id, sum(count for _, count in parts))
         done = 0
         for part, count in parts:
-            heard = None if listener is None else _DepthListener(listener, done)
-            found.add(part, judge(part, own, heard, overseer=_DepthOverseer(overseer, found)))
+            depth = _Depth(listener, overseer, found, done)
+            found.add(part, _Judging(part, own, depth, depth).result())
             done += count
             if found.results[-1].verdict in (Verdict.REFUTED, Verdict.ERROR):
                 break
         fewer = shallower_counterexample([part for part, _ in parts], found.results, own)
         if fewer is not None:
             place, start = fewer
-            again = _Judging(parts[place][0], own, None, _DepthOverseer(overseer, found), first=(start,)).result()
+            alone = _Depth(Overseer(), overseer, found)
+            again = _Judging(parts[place][0], own, alone, alone, first=(start,)).result()
             found.results[place] = again if again.verdict is Verdict.REFUTED else found.results[place]
         result = found.merged(whole=len(found.results) == len(parts))
-        for find in _depth_finders(claim, options, parts, found.results, overseer):
+        judged = list(zip((part for part, _ in parts), found.results, strict=False))
+        return _with_findings(result, claim, options, overseer, judged)
+    except Exception as error:  # the boundary, as for a claim without families
+        return _failed(error, claim, options, found.started)
+
+
+def _with_findings(
+    result: ClaimResult,
+    claim: Claim,
+    options: Options,
+    overseer: Overseer,
+    depths: Sequence[tuple[Claim, ClaimResult]] = (),
+) -> ClaimResult:
+    """Return a result with the findings that are asked for; each search for some has a limit of its own."""
+
+    def variant(changed: Claim, how: Options) -> ClaimResult:
+        # Each variant has a limit of its own, and so has what is looked at after it.
+        overseer.allow(None if options.time_limit is None else 2 * options.time_limit)
+        return judge(changed, how)
+
+    def further() -> Iterable[Finding]:
+        from ntk_deq.verify.findings import findings
+
+        return findings(claim, options, result, variant)
+
+    def smallest() -> Iterable[Finding]:
+        from ntk_deq.verify.smallest import smallest_findings, smallest_over_depths
+
+        # A limit of its own: the judgement may have used up the other one.
+        deadline = None if options.time_limit is None else time.thread_time() + options.time_limit
+        if claim.depths:
+            return smallest_over_depths(claim, depths, options, deadline=deadline)
+        return smallest_findings(claim, options.smallest, options, deadline=deadline)
+
+    for asked, find in ((options.findings, further), (options.smallest, smallest)):
+        if asked:
             known = Known(result, whole=True)
             overseer.keep(lambda known=known: known, pressing=True)  # type: ignore[misc]
             overseer.allow(options.time_limit)
-            result = replace(result, findings=(*result.findings, *find(result)))
-        return result
-    except Exception as error:  # the boundary, as for a claim without families
-        trace = traceback.format_exc()
+            result = replace(result, findings=(*result.findings, *find()))
+    return result
+
+
+def _failed(
+    error: Exception, claim: Claim, options: Options, started: float, statement: tuple[StatementLine, ...] = ()
+) -> ClaimResult:
+    """Return the result of a claim on which the product failed, or that takes more memory than there is."""
+    if is_out_of_memory(error):
         reason = "an operation needs more memory than there is"
-        if is_out_of_memory(error):
-            return bare_result(claim, options, Verdict.UNDECIDED, reason, started=found.started)
-        reason = trace.strip().splitlines()[-1]
-        return bare_result(claim, options, Verdict.ERROR, reason, started=found.started, trace=trace)
-
-
-def _depth_finders(
-    claim: Claim,
-    options: Options,
-    parts: Sequence[tuple[Claim, int]],
-    results: Sequence[ClaimResult],
-    overseer: Overseer,
-) -> Iterator[Callable[[ClaimResult], Iterable[Finding]]]:
-    """Yield what looks for findings about a claim with families, where they are asked for."""
-    if options.findings:
-        from ntk_deq.verify.findings import findings
-
-        def variant(changed: Claim, how: Options) -> ClaimResult:
-            # Each variant has a limit of its own, and so has what is looked at after it.
-            overseer.allow(None if options.time_limit is None else 2 * options.time_limit)
-            return judge(changed, how)
-
-        yield lambda result: findings(claim, options, result, variant)
-    if options.smallest:
-        from ntk_deq.verify.smallest import smallest_over_depths
-
-        judged = [(part, depth) for (part, _), depth in zip(parts, results, strict=False)]
-        deadline = None if options.time_limit is None else time.thread_time() + options.time_limit
-        yield lambda _: smallest_over_depths(claim, judged, options, deadline=deadline)
+        return bare_result(claim, options, Verdict.UNDECIDED, reason, started=started, statement=statement)
+    trace = traceback.format_exc()
+    reason = trace.strip().splitlines()[-1]
+    return bare_result(claim, options, Verdict.ERROR, reason, started=started, trace=trace, statement=statement)
 
 
 class _Judging:
     """One claim's judgement, stage by stage."""
 
     def __init__(
-        self,
-        claim: Claim,
-        options: Options,
-        listener: Listener | None,
-        overseer: Overseer,
-        *,
-        first: tuple[Instance, ...] = (),
+        self, claim: Claim, options: Options, listener: Listener, overseer: Overseer, first: tuple[Instance, ...] = ()
     ) -> None:
         self._claim, self._options = claim, options
         self._listener, self._overseer = listener, overseer
-        self._trial = Trial(claim, options, time.perf_counter(), self._heard, entered=self._entered, first=first)
+        entered = partial(listener.stage_entered, claim.id)
+        self._trial = Trial(claim, options, heard=self._heard, entered=entered, first=first)
         self._statement: tuple[StatementLine, ...] = ()
         self._refuted = False
 
     def result(self) -> ClaimResult:
         """Go through all stages."""
         claim, options, overseer = self._claim, self._options, self._overseer
-        if self._listener is not None:
-            self._listener.claim_started(claim.id, sum(count for _, count in planned(claim, options)))
+        self._listener.claim_started(claim.id, sum(count for _, count in planned(claim, options)))
         overseer.allow(options.time_limit)
         try:
             self._statement = statement_lines(claim) if claim.origin is None else ()
@@ -271,42 +339,12 @@ class _Judging:
             self._trial.run()
             overseer.keep(self._known, pressing=self._refuted)
             overseer.allow(WRITING)
-            result = _result(self._trial, self._statement, save=True)
-            for find in self._finders():
-                known = Known(result, whole=True)
-                overseer.keep(lambda known=known: known, pressing=True)  # type: ignore[misc]
-                overseer.allow(options.time_limit)
-                result = replace(result, findings=(*result.findings, *find(result)))
-            return result
+            return _with_findings(_result(self._trial, self._statement, save=True), claim, options, overseer)
         except Exception as error:  # the boundary: whatever the product did wrong here, others are still judged
             return self._failed(error)
 
-    def _finders(self) -> Iterator[Callable[[ClaimResult], Iterable[Finding]]]:
-        """Yield what looks for findings, where they are asked for."""
-        claim, options = self._claim, self._options
-        if options.findings:
-            from ntk_deq.verify.findings import findings
-
-            yield lambda result: findings(claim, options, result, self._variant)
-        if options.smallest:
-            from ntk_deq.verify.smallest import smallest_findings
-
-            # A limit of its own: the judgement may have used up the other one.
-            deadline = None if options.time_limit is None else time.thread_time() + options.time_limit
-            yield lambda result: smallest_findings(claim, options.smallest, options, deadline=deadline)
-
-    def _variant(self, claim: Claim, options: Options) -> ClaimResult:
-        """Judge a variant of the claim; it has a limit of its own, and so has what is looked at after it."""
-        self._overseer.allow(None if options.time_limit is None else 2 * options.time_limit)
-        return judge(claim, options)
-
-    def _entered(self, stage: str) -> None:
-        if self._listener is not None:
-            self._listener.stage_entered(self._claim.id, stage)
-
     def _heard(self, done: int) -> None:
-        if self._listener is not None:
-            self._listener.instance_done(self._claim.id, done)
+        self._listener.instance_done(self._claim.id, done)
         first = bool(self._trial.tally.counterexamples) and not self._refuted
         self._refuted |= first
         self._overseer.keep(self._known, pressing=first)
@@ -321,15 +359,7 @@ class _Judging:
             return Known(self._failed(error), whole=True)
 
     def _failed(self, error: Exception) -> ClaimResult:
-        claim, options, started = self._claim, self._options, self._trial.started
-        if is_out_of_memory(error):
-            reason = "an operation needs more memory than there is"
-            return bare_result(claim, options, Verdict.UNDECIDED, reason, started=started, statement=self._statement)
-        trace = traceback.format_exc()
-        reason = trace.strip().splitlines()[-1]
-        return bare_result(
-            claim, options, Verdict.ERROR, reason, started=started, trace=trace, statement=self._statement
-        )
+        return _failed(error, self._claim, self._options, self._trial.started, self._statement)
 
 
 def _result(
@@ -342,15 +372,14 @@ def _result(
     proven = {} if trial.proof is None else {k: how for k, how in trial.proof.proven.items() if not is_membership(k)}
     conclusions = tuple(replace(record, proven=proven.get(record.name, "")) for record in tally.conclusion_records())
     replay = trial.saved() if save else None
+    counterexample = None
+    if shown is not None:  # with all that follows from it where it is the plainest, for people
+        counterexample = written_out(claim, shown) if options.shrink else counterexample_witness(shown)
     asked = verdict is Verdict.UNDECIDED and not trial.stopped  # else the reason speaks of no instance
-    return ClaimResult(
-        id=claim.id,
-        title=claim.title,
-        where=claim.where,
-        verdict=verdict,
+    return replace(
+        bare_result(claim, options, verdict, reason, started=trial.started, statement=statement),
         evidence=evidence,
         estimated=dict(tally.estimated),
-        expected=claim.expect,
         instances=tally.instances,
         met=tally.met,
         tight=tally.tight,
@@ -361,55 +390,22 @@ def _result(
         exact=trial.refiner.exact,
         untested=tally.untested() if verdict is Verdict.HOLDS else (),
         precision=options.precision,
-        seed=options.seed,
-        seconds=trial.seconds,
         searched=trial.evaluations,
-        support=_support(trial, verdict),
+        support=tally.support(trial.evaluations, verdict),
         lacking=tally.lacking(reason),
         replay=replay,
         warnings=(*(f"{w.position}: {w.message}" for w in claim.warnings), *trial.warnings),
-        reason=reason,
-        tags=claim.tags,
-        mutates=claim.mutates,
         note=claim.note,
-        settings=tuple(_setting_record(s, tally) for s in claim.settings),
+        settings=tally.setting_records(),
         hypotheses=tally.hypothesis_records(),
         conclusions=conclusions,
-        counterexample=_counterexample(claim, shown, options) if shown is not None else None,
+        counterexample=counterexample,
         tightest=tightest_witness(tally.tightest) if tally.tightest is not None and shown is None else None,
         nearest=nearest_witness(tally.nearest) if tally.nearest is not None and tally.met == 0 else None,
         undecided=undecided_witness(claim, tally.undecided) if tally.undecided is not None and asked else None,
-        statement=statement,
-        source=dict(claim.source),
-        position=str(claim.position),
-        dtype=str(options.dtype).removeprefix("torch."),
-        device=options.device,
         starts=tuple(tally.starts),
         runs=tuple(tally.runs),
     )
-
-
-def _counterexample(claim: Claim, shown: Judgement, options: Options) -> Witness:
-    """Return the record of a counterexample; with all that follows from it where it is the plainest, for people."""
-    return written_out(claim, shown) if options.shrink else counterexample_witness(shown)
-
-
-def _support(trial: Trial, verdict: Verdict) -> Support:
-    """Return what the verdict rests on; that it is little is said of `holds` alone."""
-    found = trial.tally.support(trial.evaluations)
-    return found if verdict is Verdict.HOLDS else replace(found, remark="")
-
-
-def _setting_record(setting: Setting, tally: Tally) -> dict[str, object]:
-    instances, met = tally.by_setting[setting.name]
-    return {
-        "name": setting.name,
-        "model": setting.model.name if setting.model is not None else None,
-        "universal": setting.universal,
-        "instances": instances,
-        "met": met,
-        "sizes": {letter: [r.low, r.high] for letter, r in setting.sizes.items()},
-    }
 
 
 def bare_result(

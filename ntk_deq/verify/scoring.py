@@ -17,7 +17,7 @@ from ntk_deq.evaluation.floats import TensorNames, equilibrium, tensor_value
 from ntk_deq.evaluation.functions import scalar
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.margins import BROKEN_BY_EQUALITY, Margins, Part, parts
-from ntk_deq.falsify.search.archive import Score, Scores
+from ntk_deq.falsify.search.archive import Scores
 from ntk_deq.language.declaration import Setting
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.types import ONE, Sort
@@ -143,7 +143,7 @@ class ClaimScorer:
             DeadlineError: The deadline has passed.
         """
         self.check_time()
-        count = len(next(iter(moving.values()))) if moving else 1
+        count = _count(moving)
         try:
             plan = self._plan(base.sizes)
             varied = {*moving, *(plan.variables if plan is not None else ())}
@@ -154,9 +154,7 @@ class ClaimScorer:
         except (NtkDeqError, torch.linalg.LinAlgError):
             if count == 1:
                 return self._undefined()
-        half = count // 2
-        halves = [{k: v[:half] for k, v in moving.items()}, {k: v[half:] for k, v in moving.items()}]
-        return _stacked([self(base, part) for part in halves])
+        return _stacked([self(base, part) for part in _halves(moving)])
 
     def margins(self, base: Instance, moving: Mapping[str, Tensor], columns: Sequence[int] | None = None) -> Tensor:
         """Return the margins of the hypotheses alone, or of some, rows x hypotheses; -inf where one has no value.
@@ -166,11 +164,11 @@ class ClaimScorer:
         """
         self.check_time()
         columns = range(self.hypotheses) if columns is None else columns
-        count = len(next(iter(moving.values()))) if moving else 1
+        count = _count(moving)
         alone = self._needs_equilibrium and self.state_entries(base) > MAX_ENTRIES
         if not alone or count == 1:
             try:
-                names = self._names(base, moving, (count,) if moving else ())
+                names = self.names(base, moving)
                 with torch.no_grad():
                     margins = [margin.expand(count) for margin in self._hypothesis_margins(names, columns)]
                 table = torch.stack(margins, dim=1) if margins else self.like.new_zeros((count, 0))
@@ -178,9 +176,7 @@ class ClaimScorer:
             except (NtkDeqError, torch.linalg.LinAlgError):
                 if count == 1:
                     return torch.full((1, len(columns)), -torch.inf, dtype=torch.float64)
-        half = count // 2
-        halves = [{k: v[:half] for k, v in moving.items()}, {k: v[half:] for k, v in moving.items()}]
-        return torch.cat([self.margins(base, part, columns) for part in halves])
+        return torch.cat([self.margins(base, part, columns) for part in _halves(moving)])
 
     def cost(self, base: Instance, columns: Sequence[int] | None = None) -> tuple[float, float]:
         """Return what a call costs on its own, and for each instance in it: many small ones cost little more.
@@ -205,14 +201,14 @@ class ClaimScorer:
         Raises:
             NtkDeqError: It has none.
         """
-        count = len(next(iter(moving.values()))) if moving else 1
+        count = _count(moving)
         with torch.no_grad():
-            names = self._names(base, moving, (count,) if moving else ())
+            names = self.names(base, moving)
             return scalar(tensor_value(expr, names)).expand(count)
 
     def names(self, base: Instance, moving: Mapping[str, Tensor] = NOTHING) -> TensorNames:
         """Return what names mean on one instance, or on many of the same sizes, as in a call."""
-        return self._names(base, moving, (len(next(iter(moving.values()))),) if moving else ())
+        return self._names(base, moving, (_count(moving),) if moving else ())
 
     def check_time(self) -> None:
         """Check that the deadline has not passed.
@@ -235,10 +231,10 @@ class ClaimScorer:
         Returns:
             count x hypotheses that compare two numbers.
         """
-        count = len(next(iter(moving.values()))) if moving else 1
+        count = _count(moving)
         columns = []
         with torch.no_grad():
-            names = self._names(base, moving, (count,) if moving else ())
+            names = self.names(base, moving)
             for part in self._hypotheses:
                 expr = part.expr
                 ordered = expr.kind is Kind.COMPARE and len(expr.args) == 2 and expr.operators[0] in ORDERS
@@ -383,6 +379,16 @@ class ClaimScorer:
         return Scores(no, self.like.new_full((1, len(self.goals)), -1.0), defined, self._equations)
 
 
+def _count(moving: Mapping[str, Tensor]) -> int:
+    """Return how many values the variables that move have, each as many: one instance where none does."""
+    return len(next(iter(moving.values()))) if moving else 1
+
+
+def _halves(moving: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
+    half = _count(moving) // 2
+    return [{k: v[:half] for k, v in moving.items()}, {k: v[half:] for k, v in moving.items()}]
+
+
 def _is_equation(part: Part) -> bool:
     return part.link is not None and part.expr.operators[part.link] == "=="
 
@@ -390,22 +396,6 @@ def _is_equation(part: Part) -> bool:
 def is_number(side: Expr) -> bool:
     """Whether a side of a comparison is a number."""
     return side.type is not None and (side.type.sort is Sort.SCALAR or side.type.sort.is_index)
-
-
-def score_instance(
-    claim: Claim, instance: Instance, *, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float64
-) -> Score:
-    """Return the relative margins of one instance; an undefined one is infeasible, never an error.
-
-    Args:
-        claim: The claim.
-        instance: An instance of one of its settings.
-        device: Where to compute.
-        dtype: In which precision.
-    """
-    setting = next(s for s in claim.settings if s.name == instance.setting)
-    with torch.no_grad():
-        return ClaimScorer(claim, setting, device=device, dtype=dtype)(instance, {}).of(0)
 
 
 def _solve_alone(names: TensorNames, start: Tensor | None) -> Tensor:

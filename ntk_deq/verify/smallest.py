@@ -15,8 +15,6 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-import torch
-
 from ntk_deq.claims.claim import Choose, Claim, IllFormed
 from ntk_deq.claims.depths import at_depth
 from ntk_deq.errors import ArgumentError
@@ -344,30 +342,17 @@ class _Search:
             [] if self.best is None or not _allowed(self.best, setting) else [self.best],
             seed=self.options.seed,
             budget=self.options.search,
-            device=self.options.device,
-            dtype=self.options.dtype,
-            deadline=self.deadline,
+            **self.options.judging(self.deadline),
         )
         return self._met(searched.candidates[0]) if searched.confirmed else None
 
     def _chosen(self, claim: Claim, instance: Instance, setting: Setting | None = None) -> Instance:
-        options = self.options
-        return choose_constants(
-            claim,
-            self.setting if setting is None else setting,
-            instance,
-            seed=options.seed,
-            device=options.device,
-            dtype=options.dtype,
-            deadline=self.deadline,
-        )
+        setting, how = setting or self.setting, self.options.judging(self.deadline)
+        return choose_constants(claim, setting, instance, seed=self.options.seed, **how)
 
     def _met(self, instance: Instance) -> Instance | None:
         """Return the instance with what the hypotheses give by equations, where it meets them."""
-        device = torch.device(self.options.device)
-        standing, posed = standing_instance(
-            self.claim, instance, device=device, dtype=self.options.dtype, deadline=self.deadline
-        )
+        standing, posed = standing_instance(self.claim, instance, **self.options.judging(self.deadline))
         return posed if standing is Standing.MET else None
 
 

@@ -171,17 +171,18 @@ class Tally:
         ordered = [o.comparison for name, o in judgement.conclusions.items() if name not in self._identities]
         self._clear += all(c is None or CLOSE * c.scale < c.margin.lo < math.inf for c in ordered)
 
-    def support(self, searched: int) -> Support:
-        """Return what a verdict rests on, with a remark where that is little.
+    def support(self, searched: int, verdict: Verdict) -> Support:
+        """Return what a verdict rests on, with a remark where that is little for one that holds.
 
         Args:
             searched: Instances that the adversarial search scored.
+            verdict: The verdict.
         """
         families, sizes = (sum(map(len, found.values())) for found in (self._families, self._sizes))
         clear = None if self._identities == self.conclusions.keys() else self._clear
         alone = min(self._nearby, default=0.0)
         found = Support(self.met, clear, families, sizes, searched, nearby=len(self._nearby), alone=alone)
-        return replace(found, remark="; ".join(self._lacks(found)))
+        return replace(found, remark="; ".join(self._lacks(found)) if verdict is Verdict.HOLDS else "")
 
     def _lacks(self, found: Support) -> Iterator[str]:
         """Yield in words what the support of a verdict lacks."""
@@ -344,6 +345,20 @@ class Tally:
         else:
             margins = [tally.worst for tally in self.conclusions.values() if tally.worst is not None]
         return min(margins, key=lambda margin: margin.lo, default=None)
+
+    def setting_records(self) -> tuple[dict[str, object], ...]:
+        """Return what the report shows of the settings."""
+        return tuple(
+            {
+                "name": setting.name,
+                "model": setting.model.name if setting.model is not None else None,
+                "universal": setting.universal,
+                "instances": self.by_setting[setting.name][0],
+                "met": self.by_setting[setting.name][1],
+                "sizes": {letter: [span.low, span.high] for letter, span in setting.sizes.items()},
+            }
+            for setting in self.claim.settings
+        )
 
     def hypothesis_records(self) -> tuple[HypothesisRecord, ...]:
         """Return what the report shows of the hypotheses."""

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -16,20 +15,26 @@ from ntk_deq.evaluation.environment import DeadlineError
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.falsify import distinct_instances, instance_at
+from ntk_deq.files import own_folder
 from ntk_deq.language.declaration import Setting
 from ntk_deq.verify.boundary import boundary_instances
-from ntk_deq.verify.counterexamples import find_counterexamples, find_satisfying, plainest_counterexample, refutes
+from ntk_deq.verify.counterexamples import (
+    Attack,
+    InstanceStore,
+    find_counterexamples,
+    find_satisfying,
+    plainest_counterexample,
+)
 from ntk_deq.verify.existence.decision import ExistenceStage
-from ntk_deq.verify.existence.uniform import prove_uniform
+from ntk_deq.verify.existence.numbers import prove_uniform
 from ntk_deq.verify.feasible import Feasible, exact_solutions, further_instances, planned
 from ntk_deq.verify.formulas import DRAWN_SHARE
-from ntk_deq.verify.judge import Judgement, Standing, judge_instance
+from ntk_deq.verify.judge import Judgement, Standing, judge_instance, refutes
 from ntk_deq.verify.options import Options
 from ntk_deq.verify.prover import Proof, prove_claim
 from ntk_deq.verify.refine import Refiner
-from ntk_deq.verify.replay import save_counterexample
+from ntk_deq.verify.replay import FOLDER, write_counterexample
 from ntk_deq.verify.results import Evidence
-from ntk_deq.verify.store import InstanceStore
 from ntk_deq.verify.tally import Tally, closeness
 from ntk_deq.verify.twins import twin_of
 from ntk_deq.verify.witness import plainness
@@ -52,8 +57,8 @@ def is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
 
 
-def _nothing(stage: str) -> None:
-    """Hear of a stage and say nothing."""
+def _nothing(_: object) -> None:
+    """Hear of progress and say nothing."""
 
 
 @dataclass
@@ -83,8 +88,8 @@ class Trial:
 
     claim: Claim
     options: Options
-    started: float
-    heard: Callable[[int], None]
+    started: float = field(default_factory=time.perf_counter)
+    heard: Callable[[int], None] = _nothing
     tally: Tally = field(init=False)
     refiner: Refiner = field(init=False)
     evaluations: int = 0
@@ -106,6 +111,7 @@ class Trial:
         limit = self.options.time_limit
         self.deadline = None if limit is None else time.thread_time() + limit
         self.tally = Tally(self.claim)
+        self.judging = self.options.judging(self.deadline)
         self.refiner = Refiner(self.claim, self.options.precision, seed=self.options.seed, deadline=self.deadline)
         if self.options.store is not None:
             self.store = InstanceStore(Path(self.options.store), self.warnings)
@@ -139,10 +145,10 @@ class Trial:
 
     def judged(self, instance: Instance) -> Judgement:
         """Judge an instance, a second time in higher precision where floats leave it undecided, and count it."""
-        device = torch.device(self.options.device)
-        judgement = judge_instance(
-            self.claim, instance, device=device, dtype=self.options.dtype, deadline=self.deadline
-        )
+        return self._refined(judge_instance(self.claim, instance, **self.judging))
+
+    def _refined(self, judgement: Judgement) -> Judgement:
+        """Count a judgement, with more bits where floats leave it undecided."""
         return self._count(self.refiner.refine(judgement, dtype=self.options.dtype, deadline=self.deadline))
 
     def _count(self, judgement: Judgement) -> Judgement:
@@ -251,28 +257,26 @@ class Trial:
             return instance
         from ntk_deq.verify.training.choose import choose_constants
 
-        chosen = choose_constants(self.claim, setting, instance, **self._choice)
+        chosen = choose_constants(self.claim, setting, instance, seed=self.options.seed, **self.judging)
         if chosen is not instance:
             self.chosen.setdefault(setting.name, chosen)
         return chosen
-
-    @property
-    def _choice(self) -> dict[str, Any]:
-        options = self.options
-        return {"seed": options.seed, "device": options.device, "dtype": options.dtype, "deadline": self.deadline}
 
     def _aim(self) -> None:
         """Judge further choices of the constants, on draws of their own, and on short runs where these decide."""
         from ntk_deq.verify.training.choose import DRAWS, choose_constants, shared_out
 
+        seed = self.options.seed
         counts = {setting.name: count for setting, count in planned(self.claim, self.options)}
         short = replace(self.claim, run=self.claim.run and self.twin.brief(self.claim.run))
         for setting, aim, number in shared_out(self.claim, self.chosen):
             near, same = self.chosen[setting.name], False
             for draw in range(DRAWS):
                 index = counts[setting.name] + DRAWS * number + draw
-                instance = instance_at(setting, self.claim.given, index, self.options.seed)
-                chosen = choose_constants(self.claim, setting, instance, **self._choice, aim=aim, near=near, same=same)
+                instance = instance_at(setting, self.claim.given, index, seed)
+                chosen = choose_constants(
+                    self.claim, setting, instance, seed=seed, aim=aim, near=near, same=same, **self.judging
+                )
                 if chosen is not instance:
                     near, same = chosen, True
                     self._count(self._briefly(short, chosen, aim.words))
@@ -281,30 +285,26 @@ class Trial:
 
     def _briefly(self, short: Claim, instance: Instance, aim: str) -> Judgement:
         """Judge an instance on a short run, or on the whole one where that leaves a conclusion open or breaks it."""
-        options, whole = self.options, self.claim
+        whole = self.claim
         for claim in (short, whole):
-            judgement = judge_instance(
-                claim, instance, device=torch.device(options.device), dtype=options.dtype, deadline=self.deadline
-            )
+            judgement = judge_instance(claim, instance, **self.judging)
             truths = [outcome.truth for outcome in judgement.conclusions.values()]
             if judgement.standing is not Standing.MET or min(truths) >= Truth.TIGHT:
                 break
         if claim is whole:
-            judgement = self.refiner.refine(judgement, dtype=options.dtype, deadline=self.deadline)
+            judgement = self.refiner.refine(judgement, dtype=self.options.dtype, deadline=self.deadline)
         return replace(judgement, start=judgement.start and replace(judgement.start, aim=aim, brief=claim is short))
 
     def _boundary(self) -> None:
         """Judge instances that were constructed with a hypothesis as an equality, where a conclusion is strict."""
         proved = self.proof is not None and self.proof.verdict is Verdict.PROVED
-        device, dtype = torch.device(self.options.device), self.options.dtype
         for setting in self.claim.settings:
             if self.tally.counterexamples or proved:
                 return
             asked = self.claim, setting, self.options.seed, self.deadline
             for instance in (*exact_solutions(*asked), *boundary_instances(*asked)):
-                judgement = judge_instance(self.claim, instance, device=device, dtype=dtype, deadline=self.deadline)
-                exact = self.refiner.decide(judgement, dtype=dtype)
-                self._count(self.refiner.refine(exact, dtype=dtype, deadline=self.deadline))
+                judgement = judge_instance(self.claim, instance, **self.judging)
+                self._refined(self.refiner.decide(judgement, dtype=self.options.dtype))
                 if self.tally.counterexamples:
                     return
 
@@ -318,31 +318,27 @@ class Trial:
                 self._search_for_none(setting)
                 continue
             self.entered("searching")
-            asked = self.options.search
+            asked, seed = self.options.search, self.options.seed
             budget = asked if asked is None or setting.universal else asked // DRAWN_SHARE
             starts = [judgement.instance for judgement in self.close.get(setting.name, [])]
             if not starts:
                 starts = self._satisfying(setting, budget)
             if self.claim.costly and self.claim.choose is None:
-                self._sweep(setting, starts)
+                from ntk_deq.verify.training.sweep import sweep
+
+                self._take(sweep(self.claim, setting, starts, seed=seed, search=self.options.search, **self.judging))
             # What is drawn does not move, and the scalars of a training run are swept.
             if self.claim.costly and not (starts and setting.universal):
                 continue
             if self.tally.counterexamples or not (starts or setting.universal):
                 continue
-            attack = find_counterexamples(
-                self.claim,
-                setting,
-                starts,
-                seed=self.options.seed,
-                budget=budget,
-                device=self.options.device,
-                dtype=self.options.dtype,
-                deadline=self.deadline,
-            )
-            self.evaluations += attack.evaluations
-            for judgement in (*attack.counterexamples, *attack.others):
-                self._count(self.refiner.refine(judgement, dtype=self.options.dtype, deadline=self.deadline))
+            self._take(find_counterexamples(self.claim, setting, starts, seed=seed, budget=budget, **self.judging))
+
+    def _take(self, attack: Attack) -> None:
+        """Count what a search came to."""
+        self.evaluations += attack.evaluations
+        for judgement in (*attack.counterexamples, *attack.others):
+            self._refined(judgement)
 
     def _search_for_none(self, setting: Setting) -> None:
         """Look among further instances for one on which nothing of what the claim says exists does."""
@@ -350,34 +346,14 @@ class Trial:
         asked = NONE_SOUGHT if self.options.search is None else self.options.search // NONE_SHARE
         feasible = Feasible(self.claim, self.options, self.deadline)
         stage = ExistenceStage(self.claim, refuting=True, deadline=self.deadline)
-        device, dtype = torch.device(self.options.device), self.options.dtype
         numbers = range(count, count + asked)
         for instance in further_instances(self.claim, setting, numbers, self.options.seed, feasible):
-            judgement = judge_instance(self.claim, instance, device=device, dtype=dtype, deadline=self.deadline)
+            judgement = judge_instance(self.claim, instance, **self.judging)
             self.evaluations += 1
-            found = stage.decide(judgement, dtype)
+            found = stage.decide(judgement, self.options.dtype)
             if refutes(found):
                 self._count(found)
                 return
-
-    def _sweep(self, setting: Setting, starts: list[Instance]) -> None:
-        """Lead the scalars of a claim on training through their domains."""
-        from ntk_deq.verify.training.sweep import sweep
-
-        options = self.options
-        attack = sweep(
-            self.claim,
-            setting,
-            starts,
-            seed=options.seed,
-            search=options.search,
-            device=options.device,
-            dtype=options.dtype,
-            deadline=self.deadline,
-        )
-        self.evaluations += attack.evaluations
-        for judgement in (*attack.counterexamples, *attack.others):
-            self._count(self.refiner.refine(judgement, dtype=options.dtype, deadline=self.deadline))
 
     def _satisfying(self, setting: Setting, budget: int | None) -> list[Instance]:
         """Instances that meet the hypotheses, searched for only on demand."""
@@ -390,9 +366,7 @@ class Trial:
             [] if nearest is None or nearest.instance.setting != setting.name else [nearest.instance],
             seed=self.options.seed,
             budget=budget,
-            device=self.options.device,
-            dtype=self.options.dtype,
-            deadline=self.deadline,
+            **self.judging,
         )
         self.evaluations += found.evaluations
         judgements = [self.judged(instance) for instance in found.candidates[:STARTS]]
@@ -405,29 +379,19 @@ class Trial:
         if self.tally.counterexamples and (self.claim.costly or not self.options.shrink):
             self.plainest = min(self.tally.counterexamples, key=plainness)
         elif self.tally.counterexamples:
-            self.plainest = plainest_counterexample(
-                self.claim,
-                self.tally.counterexamples,
-                device=torch.device(self.options.device),
-                dtype=self.options.dtype,
-                precision=self.options.precision,
-                deadline=self.deadline,
-            )
+            found, bits = self.tally.counterexamples, self.options.precision
+            self.plainest = plainest_counterexample(self.claim, found, precision=bits, **self.judging)
 
     def saved(self) -> str | None:
         """Write the counterexample to a file that `verify-claims replay` reads; return its path, or None and warn."""
-        if self.plainest is None or self.options.out is None:
+        options, out = self.options, self.options.out
+        if self.plainest is None or out is None:
             return None
+        deadline = self.deadline and max(self.deadline, time.thread_time() + WRITING)
         try:
-            path = save_counterexample(
-                Path(self.options.out),
-                self.claim,
-                self.plainest,
-                seed=self.options.seed,
-                dtype=self.options.dtype,
-                device=self.options.device,
-                deadline=self.deadline and max(self.deadline, time.thread_time() + WRITING),
-            )
+            Path(out).mkdir(parents=True, exist_ok=True)
+            path = own_folder(Path(out) / FOLDER) / f"{self.claim.id}.yaml"
+            write_counterexample(path, self.claim, self.plainest, seed=options.seed, **options.judging(deadline))
         except (OSError, NtkDeqError) as error:
             self.warnings.append(f"the counterexample is not written down: {error}")
             return None
@@ -439,11 +403,4 @@ class Trial:
             return
         near = [j for kept in self.close.values() for j in kept[:2]]
         for judgement in [self.plainest] if self.plainest is not None else near:
-            self.store.keep(
-                self.claim, judgement, seed=self.options.seed, dtype=self.options.dtype, device=self.options.device
-            )
-
-    @property
-    def seconds(self) -> float:
-        """Seconds since the start."""
-        return time.perf_counter() - self.started
+            self.store.keep(self.claim, judgement, seed=self.options.seed, **self.options.judging())

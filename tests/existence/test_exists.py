@@ -11,7 +11,7 @@ from ntk_deq.claims.claim import Claim, IllFormed, Verdict
 from ntk_deq.claims.describe import describe_claim
 from ntk_deq.claims.load import load_suite
 from ntk_deq.claims.statement import claim_file, differences, statement_lines
-from ntk_deq.verify.existence.linear import Row, solve_linear
+from ntk_deq.verify.existence.contradiction import Row, solve_linear
 from ntk_deq.verify.options import Options
 from ntk_deq.verify.replay import read_counterexample, replay
 from ntk_deq.verify.runner import judge

@@ -8,8 +8,8 @@ from test_exists import claim, claims, judged
 from ntk_deq.claims.claim import IllFormed, Verdict
 from ntk_deq.claims.describe import describe_claim
 from ntk_deq.claims.statement import claim_file
-from ntk_deq.verify.mutation import Fate, judge_mutants
-from ntk_deq.verify.options import Options
+from ntk_deq.verify.findings import Fate, judge_mutants
+from ntk_deq.verify.runner import Options, judge
 
 EVERY = "exists: {C: positive}, uniform: true"
 
@@ -96,7 +96,7 @@ def test_only_a_full_argument_refutes_a_unique_solution(tmp_path):
 
 def test_mutants_of_a_witness_are_noticed(tmp_path):
     found = claim(tmp_path, "setting: square, exists: {S: 'real[n, n]'}, witness: {S: W*W'}, conclude: S == W*W'")
-    results = list(judge_mutants(found, Options(instances=12, search=10), rules=["transpose", "swap"]))
+    results = list(judge_mutants(found, Options(instances=12, search=10), judge, rules=["transpose", "swap"]))
     fates = {result.mutation.after: result.fate for result in results if result.mutation.where.name == "S"}
     assert fates
     assert set(fates.values()) == {Fate.KILLED}

@@ -15,8 +15,8 @@ from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.falsify import instance_at
 from ntk_deq.language.declaration import Setting
-from ntk_deq.verify.counterexamples import Attack, find_counterexamples, find_satisfying, refutes
-from ntk_deq.verify.judge import Standing, judge_instance
+from ntk_deq.verify.counterexamples import Attack, find_counterexamples, find_satisfying
+from ntk_deq.verify.judge import Standing, judge_instance, refutes
 from ntk_deq.verify.runner import Options, judge
 
 ROOT = Path(__file__).resolve().parents[2]

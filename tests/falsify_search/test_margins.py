@@ -16,8 +16,9 @@ from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.margins import BROKEN_BY_EQUALITY, Margins
 from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.falsify import instance_at
+from ntk_deq.falsify.search.archive import Score
 from ntk_deq.verify.judge import Standing, judge_instance
-from ntk_deq.verify.scoring import ClaimScorer, score_instance
+from ntk_deq.verify.scoring import ClaimScorer
 
 CPU = torch.device("cpu")
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,6 +41,12 @@ def claim_of(folder: Path, conclude: str, assume: str = "") -> Claim:
 def instance(n: int = 2, **values: float | list) -> Instance:
     given = {"x": 0.0, "y": 0.0, "A": torch.zeros(n, n), "B": torch.zeros(n, n), "v": torch.zeros(n), **values}
     return Instance("s", "", {"n": n}, {k: torch.as_tensor(v, dtype=torch.float64) for k, v in given.items()}, 0)
+
+
+def score_instance(claim: Claim, instance: Instance) -> Score:
+    (setting,) = (s for s in claim.settings if s.name == instance.setting)
+    with torch.no_grad():
+        return ClaimScorer(claim, setting)(instance, {}).of(0)
 
 
 def margin(claim: Claim, **values: float | list) -> float:

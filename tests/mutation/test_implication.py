@@ -11,7 +11,7 @@ from ntk_deq.claims.load import load_suite
 from ntk_deq.claims.mutation import follows, mutants
 from ntk_deq.language.ranges import Ranges
 from ntk_deq.language.types import INFINITY, Range, power_range
-from ntk_deq.verify.mutation import worth_mutating
+from ntk_deq.verify.findings import worth_mutating
 from ntk_deq.verify.runner import Options, judge
 
 

@@ -9,7 +9,7 @@ from mutation_harness import HEAD, claim
 from ntk_deq.claims.claim import Verdict
 from ntk_deq.cli.main import main
 from ntk_deq.cli.mutate import mutants_markdown, score_text
-from ntk_deq.verify.mutation import Fate, Score, judge_mutants, score, worth_mutating
+from ntk_deq.verify.findings import Fate, Score, judge_mutants, score, worth_mutating
 from ntk_deq.verify.runner import Options, judge
 
 SHARP = "setting: matrices, conclude: 'norm(A*B) <= norm(A)*norm(B)'"
@@ -121,7 +121,7 @@ def test_fates_follow_the_verdicts(tmp_path):
             return type(real)(**{**real.__dict__, "verdict": verdict})
 
         real = judge(original, Options(instances=2, search=0))
-        return [r.fate for r in judge_mutants(original, Options(), rules=["flip"], judge=fake)]
+        return [r.fate for r in judge_mutants(original, Options(), fake, rules=["flip"])]
 
     assert judged_as(Verdict.PROVED) == [Fate.SURVIVED]
     assert judged_as(Verdict.VACUOUS) == [Fate.VACUOUS]
@@ -136,7 +136,7 @@ def test_what_follows_is_not_judged(tmp_path):
     def never(mutant, options):
         raise AssertionError("judged")
 
-    (result,) = judge_mutants(original, Options(), rules=["double"], judge=never)
+    (result,) = judge_mutants(original, Options(), never, rules=["double"])
     assert (result.fate, result.result, result.closest) == (Fate.WEAKER, None, None)
     assert score([result]).value is None
     assert score_text(Score({Fate.WEAKER: 1})) == "no mutant was judged; 1 more follow from their claims"
@@ -144,6 +144,6 @@ def test_what_follows_is_not_judged(tmp_path):
 
 def test_markdown_cells_hold_any_text(tmp_path):
     original = claim(tmp_path, SHARP)
-    results = list(judge_mutants(original, Options(instances=4, search=0), rules=["halve"]))
+    results = list(judge_mutants(original, Options(instances=4, search=0), judge, rules=["halve"]))
     text = mutants_markdown(results, title="<b>|x|</b>", command="verify-claims mutate f")
     assert "# Mutants of &lt;b&gt;\\|x\\|&lt;/b&gt;" in text

@@ -9,7 +9,7 @@ from processes import children
 from ntk_deq.claims.load import load_suite
 from ntk_deq.report.jsonl import result_to_dict
 from ntk_deq.verify import trial
-from ntk_deq.verify.pool.workers import judge_in_workers
+from ntk_deq.verify.pool import judge_in_workers
 from ntk_deq.verify.runner import Options
 
 HEAD = """suite: pool

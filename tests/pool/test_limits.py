@@ -11,8 +11,8 @@ from pool_harness import HOLDS, MIXED, REFUTED, at_instance, claims_of, for_ever
 from ntk_deq.claims.claim import Verdict
 from ntk_deq.cli.arguments import parse_arguments
 from ntk_deq.verify import findings, trial
+from ntk_deq.verify import pool as workers
 from ntk_deq.verify.pool import worker as memory
-from ntk_deq.verify.pool import workers
 from ntk_deq.verify.pool.worker import active_seconds
 from ntk_deq.verify.runner import Options, judge
 
@@ -55,7 +55,7 @@ class TestTime:
 
     def test_a_counterexample_that_cannot_be_written_down_in_time(self, tmp_path, monkeypatch):
         at_instance(monkeypatch, 11, for_ever)
-        monkeypatch.setattr(trial, "save_counterexample", lambda *arguments, **options: for_ever())
+        monkeypatch.setattr(trial, "write_counterexample", lambda *arguments, **options: for_ever())
         monkeypatch.setattr("ntk_deq.verify.pool.worker.WRITING", 0.1)
         (found,) = judged(tmp_path, {"a": REFUTED}, instances=40, time_limit=0.6, out=str(tmp_path))
         assert (found.verdict, found.replay) == (Verdict.REFUTED, None)

@@ -13,10 +13,10 @@ from processes import alive, children, eventually
 
 from ntk_deq.claims.claim import Verdict
 from ntk_deq.errors import ArgumentError
+from ntk_deq.verify import pool as workers
 from ntk_deq.verify.options import Options
+from ntk_deq.verify.pool import judge_in_workers, long_ones
 from ntk_deq.verify.pool import worker as worker_module
-from ntk_deq.verify.pool import workers
-from ntk_deq.verify.pool.workers import judge_in_workers, long_ones
 from ntk_deq.verify.runner import judge, judge_claims
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the tests make workers by fork and look into /proc")
@@ -216,7 +216,7 @@ class TestEnds:
         claims_of(tmp_path, {"a": HOLDS, "b": HOLDS})
         script = (
             "from ntk_deq.claims.load import load_suite\n"
-            "from ntk_deq.verify.pool.workers import judge_in_workers\n"
+            "from ntk_deq.verify.pool import judge_in_workers\n"
             "from ntk_deq.verify.runner import Options\n"
             f"claims = load_suite({str(tmp_path / 'suite.yaml')!r}).claims\n"
             "list(judge_in_workers(claims, Options(instances=10**6), jobs=2))\n"

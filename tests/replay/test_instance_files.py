@@ -22,9 +22,8 @@ from ntk_deq.evaluation.instance import Instance
 from ntk_deq.falsify import instance_at
 from ntk_deq.files.yaml import to_yaml
 from ntk_deq.verify import replay as rejudge
-from ntk_deq.verify.counterexamples import refutes
-from ntk_deq.verify.judge import judge_instance
-from ntk_deq.verify.replay import make_record, read_counterexample, replay, save_counterexample, write_counterexample
+from ntk_deq.verify.judge import judge_instance, refutes
+from ntk_deq.verify.replay import make_record, read_counterexample, replay, write_counterexample
 from ntk_deq.verify.replay.record import RecordKind, write_record
 from ntk_deq.verify.replay.values import number_text
 
@@ -171,8 +170,8 @@ def test_a_structured_setting_is_read_with_its_rounded_members(tmp_path: Path) -
     claim = sample_claim(tmp_path, name="sample.squares")
     found = [instance_at(claim.settings[0], {}, index, 0) for index in range(1, 60, 2)]
     rounded = next(i for i in found if i.rounded and refutes(judged(claim, i)))
-    path = save_counterexample(tmp_path, claim, judged(claim, rounded), seed=0)
-    assert path == tmp_path / "counterexamples" / "sample.squares.yaml"
+    path = tmp_path / "sample.squares.yaml"
+    write_counterexample(path, claim, judged(claim, rounded), seed=0)
     read = read_counterexample(path)
     assert read.instance.rounded == rounded.rounded
     assert same(read.instance, rounded)
@@ -192,7 +191,8 @@ def test_a_draw_is_read_with_its_distance(tmp_path: Path) -> None:
     claim = sample_claim(tmp_path, DRAWS, "f")
     instance = instance_at(claim.settings[0], {}, 0, 0)
     assert instance.rounded.keys() == {"X", "c"}
-    path = save_counterexample(tmp_path, claim, judged(claim, instance), seed=0)
+    path = tmp_path / "f.yaml"
+    write_counterexample(path, claim, judged(claim, instance), seed=0)
     read = read_counterexample(path)
     assert read.instance.rounded == instance.rounded
     assert replay(read).identical
@@ -211,7 +211,8 @@ def test_a_member_farther_from_its_domain_than_the_file_says_is_refused(tmp_path
     claim = sample_claim(tmp_path, name="sample.squares")
     found = [instance_at(claim.settings[0], {}, index, 0) for index in range(1, 60, 2)]
     rounded = next(i for i in found if i.rounded and refutes(judged(claim, i)))
-    path = save_counterexample(tmp_path, claim, judged(claim, rounded), seed=0)
+    path = tmp_path / "sample.squares.yaml"
+    write_counterexample(path, claim, judged(claim, rounded), seed=0)
     name, off = next(iter(rounded.rounded.items()))
     text = path.read_text()
     assert number_text(off) in text
@@ -252,7 +253,8 @@ def test_a_file_carries_its_system(tmp_path: Path, name: str) -> None:
     (claim,) = load_suite(tmp_path / "claims.yaml").claims
     found = (judge_instance(claim, instance_at(claim.settings[0], {}, k, 0), device=CPU) for k in range(20))
     broken = next(judgement for judgement in found if refutes(judgement))
-    path = save_counterexample(tmp_path / "out", claim, broken, seed=0, dtype=torch.float64, device="cpu")
+    path = tmp_path / "out.yaml"
+    write_counterexample(path, claim, broken, seed=0, dtype=torch.float64, device=CPU)
     (tmp_path / "claims.yaml").unlink()
     replayed = replay(read_counterexample(path))
     assert replayed.record.claim.settings[0].model == claim.settings[0].model

@@ -12,9 +12,8 @@ from replay_samples import SUITE, claim_of, judged, sample_claim, sample_instanc
 
 from ntk_deq.claims.claim import Claim
 from ntk_deq.evaluation.instance import Instance
-from ntk_deq.verify.counterexamples import refutes
-from ntk_deq.verify.judge import Judgement
-from ntk_deq.verify.store import EACH, InstanceStore
+from ntk_deq.verify.counterexamples import EACH, InstanceStore
+from ntk_deq.verify.judge import Judgement, refutes
 
 
 def keep(store: InstanceStore, claim: Claim, *judgements: Judgement) -> None:

@@ -21,6 +21,7 @@ from ntk_deq.language.tree import Formula
 from ntk_deq.language.types import SCALAR, SizeRange, matrix
 from ntk_deq.language.typing import infer
 from ntk_deq.report.check import highlight, render_check
+from ntk_deq.report.console import say_hanging
 
 HERE = Position("checks/a.yaml", 3, 5)
 NAMES = {"A": matrix("m", "m"), "b": matrix("m"), "C": SCALAR, "gamma0": SCALAR}
@@ -103,6 +104,12 @@ def test_a_training_run_and_what_is_chosen_are_in_words():
 def test_lines_fit_the_width(width):
     text = shown(claim(), bad(), width=width)
     assert max(map(cell_len, text.splitlines())) <= width
+
+
+def test_nothing_is_cut_beside_a_lead_as_wide_as_the_terminal():
+    console = Console(file=io.StringIO(), width=20, color_system=None)
+    say_hanging(console, ["a lead of some width "], ["x" * 20])
+    assert console.file.getvalue() == f"a lead of some width {'x' * 20}\n"
 
 
 def test_long_formulas_continue_below_their_start():

@@ -15,8 +15,8 @@ from ntk_deq.errors import ArgumentError
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.falsify import instance_at
-from ntk_deq.verify.counterexamples import minimise_counterexample, plainest_counterexample, refutes
-from ntk_deq.verify.judge import Judgement, Standing, judge_instance
+from ntk_deq.verify.counterexamples import minimise_counterexample, plainest_counterexample
+from ntk_deq.verify.judge import Judgement, Standing, judge_instance, refutes
 
 CPU = torch.device("cpu")
 PLAIN = {0.0, 1.0, -1.0, 0.5, -0.5, 0.25, 2.0}

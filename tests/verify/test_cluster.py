@@ -8,9 +8,8 @@ from verify_harness import load
 
 from ntk_deq.claims.claim import Verdict
 from ntk_deq.errors import ArgumentError
-from ntk_deq.verify import pool
-from ntk_deq.verify.pool import judge_on_cluster
-from ntk_deq.verify.runner import Options, judge, judge_claims
+from ntk_deq.verify import runner
+from ntk_deq.verify.runner import Options, judge, judge_claims, judge_on_cluster
 
 distributed = pytest.importorskip("distributed", reason="the extra `dask` is not installed")
 
@@ -80,7 +79,7 @@ def test_a_claim_that_ends_its_workers_is_an_error(tmp_path):
     def killed():
         raise distributed.KilledWorker("judge-0", None, 1)
 
-    found = list(pool._gather(Client(), claims, asked, None, 1))
+    found = list(runner._gather(Client(), claims, asked, runner.Overseer(), 1))
     assert [result.id for result in found] == ["a", "bad", "b", "c"]
     assert (found[2].verdict, found[2].reason) == (Verdict.ERROR, "its workers on the cluster died")
     assert plain(found[3]) == plain(judge(claims[3], asked))

@@ -23,8 +23,8 @@ from ntk_deq.report.html import write_html
 from ntk_deq.report.jsonl import result_to_dict
 from ntk_deq.verify import runner
 from ntk_deq.verify.depths import DepthResults, planned_depths, shared_options
+from ntk_deq.verify.findings import Fate, judge_mutants
 from ntk_deq.verify.formulas import instance_environment
-from ntk_deq.verify.mutation import Fate, judge_mutants
 from ntk_deq.verify.options import Options
 from ntk_deq.verify.replay import compare, read_counterexample, replay
 from ntk_deq.verify.results import ClaimResult, Evidence, RunInfo
@@ -168,7 +168,7 @@ class TestVerdicts:
 
     def test_a_depth_without_instances_is_no_part_of_a_proof(self, tmp_path):
         claim = claim_of(tmp_path, 'setting: numbers, conclude: "(c[1] + c[L])^2 <= 2*c[1]^2 + 2*c[L]^2"')
-        found = DepthResults(claim, QUICK)
+        found = DepthResults(claim)
         for (part, _), verdict in zip(planned_depths(claim, QUICK), (Verdict.PROVED, Verdict.VACUOUS), strict=True):
             found.add(part, replace(judge(part, QUICK), verdict=verdict))
         assert found.merged().verdict is Verdict.HOLDS
@@ -352,7 +352,7 @@ class TestMutants:
     def test_mutants_by_rule_are_judged(self, tmp_path):
         bound = "prod(norm(W[l]) for l in 1..L)"
         claim = claim_of(tmp_path, f'setting: net, conclude: "norm(prod(W[l] for l in L..1)) <= {bound}"')
-        found = list(judge_mutants(claim, Options(usual=24, search=60), most=4))
+        found = list(judge_mutants(claim, Options(usual=24, search=60), judge, most=4))
         assert {result.fate for result in found} <= {Fate.KILLED, Fate.WEAKER}
         assert Fate.KILLED in {result.fate for result in found}
 

@@ -252,20 +252,20 @@ def solved_names(names: TensorNames, plan: Plan) -> TensorNames:
         plan: How the equations are solved.
     """
     given = names
+
+    def value(variable: Free, formula: Expr, names: TensorNames) -> Tensor:
+        found = tensor_value(formula, replace(names, trouble=None if names.trouble is None else []))
+        return scalar(found) if variable.type.sort is Sort.SCALAR else found
+
     for inclusion in plan.inclusions:
-        inside = replace(given, trouble=None if names.trouble is None else [])
-        found = {}
-        for variable, formula in zip(inclusion.variables, inclusion.formulas, strict=True):
-            value = tensor_value(formula, inside)
-            found[variable.name] = scalar(value) if variable.type.sort is Sort.SCALAR else value
+        pairs = zip(inclusion.variables, inclusion.formulas, strict=True)
+        found = {variable.name: value(variable, formula, given) for variable, formula in pairs}
         names = replace(names, variables={**names.variables, **found})
     for joint in plan.joint:
         names = replace(names, variables={**names.variables, **solved_jointly(joint, names, plan)[0]})
     for step in plan.explicit:
-        inside = replace(names, trouble=None if names.trouble is None else [])
-        value = tensor_value(step.formula.expr, inside)
-        value = scalar(value) if step.variable.type.sort is Sort.SCALAR else value
-        names = replace(names, variables={**names.variables, step.variable.name: value})
+        explicit = value(step.variable, step.formula.expr, names)
+        names = replace(names, variables={**names.variables, step.variable.name: explicit})
     return names
 
 

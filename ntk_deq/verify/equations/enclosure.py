@@ -15,25 +15,12 @@ References:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
-
-from flint import arb
-
-from ntk_deq.language.domain import Domain, DomainKind, Free
-from ntk_deq.language.tree import Expr, Kind
-from ntk_deq.language.types import SCALAR
-from ntk_deq.verify.equations import Eigenvalue
-
-if TYPE_CHECKING:
-    from ntk_deq.verify.equations import Joint
-
-
-import math
 
 import torch
-from flint import arb_mat
+from flint import arb, arb_mat
 from torch import Tensor
 
 from ntk_deq import certified as ct
@@ -48,8 +35,10 @@ from ntk_deq.evaluation.balls import evaluate
 from ntk_deq.evaluation.derivatives.derivative import Derivatives
 from ntk_deq.evaluation.environment import Environment, Notes
 from ntk_deq.evaluation.quantity import Matrix, Scalar
-from ntk_deq.language.types import Sort
-from ntk_deq.verify.equations import Equation, Joint, Plan
+from ntk_deq.language.domain import Domain, DomainKind, Free
+from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.language.types import SCALAR, Sort
+from ntk_deq.verify.equations import Eigenvalue, Equation, Joint, Plan
 
 
 def bordered(joint: Joint) -> tuple[Joint, dict[str, Eigenvalue]]:

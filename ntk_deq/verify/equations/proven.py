@@ -5,7 +5,8 @@ An explicit variable is the ball of what it is equal to; the solution of a joint
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -138,20 +139,12 @@ class _Proof:
     def run(self, plan: Plan, *, anew: bool) -> None:
         """Solve what can be solved, and prove it."""
         for inclusion in plan.inclusions:
-            try:
+            with self._all_or_nothing():
                 self._included(inclusion)
-            except DeadlineError:
-                raise
-            except NtkDeqError:
-                continue
         for joint in plan.joint:
-            try:
+            with self._all_or_nothing():
                 start = self._start(joint, plan) if anew else self.instance.values
                 self._jointly(joint, plan, start)
-            except DeadlineError:
-                raise
-            except NtkDeqError:
-                continue
         for step in plan.explicit:
             try:
                 self._explicitly(step)
@@ -161,6 +154,17 @@ class _Proof:
                 if plan.joint:  # a system may rest on this variable's being what it is said to be
                     self.values, self.exact, self.met = {}, set(), {}
                     return
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Forget what was computed here where not all of it can be proven."""
+        before = dict(self.values), set(self.exact), dict(self.met)
+        try:
+            yield
+        except NtkDeqError as error:
+            if isinstance(error, DeadlineError):
+                raise
+            self.values, self.exact, self.met = before
 
     def keeps(self, plan: Plan) -> bool:
         """Whether the values are those that the instance says: exactly, or nearly for those that lie near them only."""
@@ -240,13 +244,8 @@ class _Proof:
         found = [evaluate(formula, env) for formula in step.formulas]
         require_certain(env.notes)
         values = [_as_variable(variable, value) for variable, value in zip(step.variables, found, strict=True)]
-        kept = (dict(self.values), set(self.exact), dict(self.met))
-        try:
-            for variable, value in zip(step.variables, values, strict=True):
-                self._keep(variable, value, value, [step.equation])
-        except NtkDeqError:
-            self.values, self.exact, self.met = kept
-            raise
+        for variable, value in zip(step.variables, values, strict=True):
+            self._keep(variable, value, value, [step.equation])
         names = {variable.name for variable in step.variables}
         if not names <= self.exact:  # one that floats hold is not known better than the other: both count as near
             self.exact -= names
@@ -290,15 +289,10 @@ class _Proof:
         given = self.instance.values if start is None else start
         system = System(joint, plan, self._float_environment(), self._precise_environment(), given)
         coordinates = system.solution(exact=start is None)
-        kept = (dict(self.values), set(self.exact), dict(self.met))
-        try:
-            for place, variable in enumerate(joint.variables):
-                known = system.value(place, coordinates)
-                value = known if self.env.precision is not None else in_floats(known, self.env.like)
-                self._keep(variable, value, known, joint.equations)
-        except NtkDeqError:
-            self.values, self.exact, self.met = kept
-            raise
+        for place, variable in enumerate(joint.variables):
+            known = system.value(place, coordinates)
+            value = known if self.env.precision is not None else in_floats(known, self.env.like)
+            self._keep(variable, value, known, joint.equations)
 
 
 def _is_float(value: Value) -> bool:

@@ -2,9 +2,8 @@
 
     decision.py     the stage of a judgement: what a judgement leaves open about the existing variables, decided;
                     values are tried, each judged in their place like any instance
-    linear.py       linear equations and inequalities: a point, or multipliers that contradict them
-    contradiction.py  what contradicts itself: linear constraints, or a combination that is negative everywhere;
-                    numbers, by proof
+    contradiction.py  what contradicts itself: linear constraints, or a combination that is negative everywhere
+    numbers.py      numbers: none on an instance, by proof; constants that serve all instances
 
 Here: conclusions and domains read as polynomials in the entries that are looked for, over the rationals.
 
@@ -23,10 +22,12 @@ from flint import Ordering, fmpq, fmpq_mat, fmpq_mpoly, fmpq_mpoly_ctx
 from ntk_deq.certified.algebraic import UndecidedError, UndefinedError
 from ntk_deq.certified.algebraic_matrix import ExactMatrix
 from ntk_deq.claims.claim import Claim
+from ntk_deq.claims.existence import names_behind
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.exact import OPERATORS, ExactNames, value_of
 from ntk_deq.evaluation.functions import ExactValue as Value
 from ntk_deq.evaluation.functions.twins import EXACT
+from ntk_deq.falsify.shrink import entry_places
 from ntk_deq.language.domain import DomainKind, Free
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.tree import Expr, Kind, names_in
@@ -104,19 +105,10 @@ class Constraints:
 
     def at(self, point: Sequence[fmpq]) -> dict[str, Value]:
         """Return the values of the variables at a point."""
-
-        def value(entry: fmpq_mpoly) -> fmpq:
-            total = fmpq(0)
-            for powers, factor in entry.to_dict().items():
-                place = next((k for k, power in enumerate(powers) if power), None)
-                total += factor if place is None else factor * point[place]
-            return total
-
         found: dict[str, Value] = {}
         for name, known in self.values.items():
             assert isinstance(known, ExactMatrix)
-            moved = known.mapped(value)  # type: ignore[arg-type]
-            found[name] = moved
+            found[name] = known.mapped(lambda entry: entry(*point))  # type: ignore[operator]
         return found
 
 
@@ -130,7 +122,7 @@ def constraints_of(claim: Claim, names: ExactNames, sizes: Mapping[str, int]) ->
         names: What its other names mean on the instance.
         sizes: The instance's sizes.
     """
-    counts = {name: _coordinates(free, sizes) for name, free in claim.exists.items()}
+    counts = {name: len(_places(free, sizes)) for name, free in claim.exists.items()}
     total = sum(counts.values())
     lets = {name: formula.expr for name, formula in claim.let.items()}
     choices: list[list[tuple[Expr, frozenset[str]]]] = [[]]
@@ -186,36 +178,20 @@ def _shape(free: Free, sizes: Mapping[str, int]) -> tuple[int, int]:
     return free.type.rows.evaluate(dict(sizes)), free.type.cols.evaluate(dict(sizes))
 
 
-def _coordinates(free: Free, sizes: Mapping[str, int]) -> int:
-    rows, columns = _shape(free, sizes)
-    match free.domain.kind:
-        case DomainKind.SYMMETRIC | DomainKind.PSD:
-            return rows * (rows + 1) // 2
-        case DomainKind.SKEW:
-            return rows * (rows - 1) // 2
-        case DomainKind.DIAGONAL:
-            return rows
-    return rows * columns
+def _places(free: Free, sizes: Mapping[str, int]) -> list[tuple[tuple[int, float], ...]]:
+    """Return the entries that each unknown of a variable stands in, with signs, in the order of the first of them."""
+    whole = free.domain.kind in (DomainKind.ORTHOGONAL, DomainKind.UNIT_ROWS)
+    places = entry_places(DomainKind.REAL if whole else free.domain.kind, _shape(free, sizes))
+    return sorted((tuple(sorted(place)) for place in places), key=lambda place: place[0])
 
 
 def _variable(free: Free, sizes: Mapping[str, int], own: list[fmpq_mpoly], context: fmpq_mpoly_ctx) -> ExactMatrix:
     rows, columns = _shape(free, sizes)
-    zero = context.from_dict({})
-    entries = [[zero] * columns for _ in range(rows)]
-    kind = free.domain.kind
-    left = iter(own)
-    for i in range(rows):
-        for j in range(columns):
-            if kind is DomainKind.DIAGONAL:
-                if i == j:
-                    entries[i][j] = next(left)
-            elif kind in (DomainKind.SYMMETRIC, DomainKind.PSD, DomainKind.SKEW):
-                if j > i or (j == i and kind is not DomainKind.SKEW):
-                    entries[i][j] = next(left)
-                    entries[j][i] = -entries[i][j] if kind is DomainKind.SKEW else entries[i][j]
-            else:
-                entries[i][j] = next(left)
-    return ExactMatrix(rows, columns, [entry for row in entries for entry in row])  # type: ignore[misc]
+    entries = [context.from_dict({})] * (rows * columns)
+    for unknown, place in zip(own, _places(free, sizes), strict=True):
+        for index, sign in place:
+            entries[index] = unknown if sign == place[0][1] else -unknown
+    return ExactMatrix(rows, columns, entries)  # type: ignore[arg-type]
 
 
 def _read_domain(found: Constraints, free: Free, value: Value) -> None:
@@ -263,14 +239,10 @@ class _Reader:
     def __init__(self, claim: Claim, names: ExactNames, found: Constraints) -> None:
         self._lets = {name: formula.expr for name, formula in claim.let.items()}
         self._names, self._found = names, found
-        bound = set(claim.exists)
-        self._bound = bound | {name for name, expr in self._lets.items() if self._rests(expr, bound)}
+        self._bound = {*claim.exists} | {
+            name for name, expr in self._lets.items() if names_behind(expr, self._lets) & claim.exists.keys()
+        }
         self._known: dict[str, Value] = {}
-
-    def _rests(self, expr: Expr, bound: set[str]) -> bool:
-        return any(
-            name in bound or (name in self._lets and self._rests(self._lets[name], bound)) for name in names_in(expr)
-        )
 
     def statement(self, expr: Expr, names: frozenset[str]) -> None:
         """Read a statement; what cannot be read is left out."""

@@ -1,43 +1,234 @@
-"""That nothing meets constraints: they contradict themselves over the rationals, or no numbers do, by proof.
+"""That nothing meets constraints: they contradict themselves over the rationals.
 
-Linear ones are decided (`linear.py`), and a point is given that meets them; of a matrix that must be semidefinite,
-directions v with v'Xv >= 0 are added as long as the point found breaks one. Beyond that, a combination of equations,
-and of bounds with factors that are not negative, that is below zero everywhere shows that nothing meets them: as a
-quadratic form in (1, x) it is negative definite. Multipliers are looked for in floats, and the combination is checked
-over the rationals.
+Linear ones are decided, and a point is given that meets them. Equations are eliminated first: a row 0 = c with c != 0
+is what rank[A, b] > rank A says. The inequalities left are solved for the largest slack that all of them can have, by
+the simplex method with Bland's rule. Where it is negative, multipliers y >= 0 with sum y_i (a_i x - b_i) a negative
+constant show that nothing meets them (Farkas); they are checked by adding up, so that nothing rests on how they were
+found. Of a matrix that must be semidefinite, directions v with v'Xv >= 0 are added as long as the point found breaks
+one.
 
-That no numbers exist on an instance is shown by the proofs of claims about numbers (`ntk_deq.prove`). What does not
-rest on the numbers that are looked for is put in as the fraction that it is on the instance; then no point meets the
-conclusions, by exact algebra or by branch and bound over the whole domain, or nothing is said.
+Beyond that, a combination of equations, and of bounds with factors that are not negative, that is below zero everywhere
+shows that nothing meets them: as a quadratic form in (1, x) it is negative definite. Multipliers are looked for in
+floats, and the combination is checked over the rationals.
+
+References:
+    Chvatal, Linear Programming, 1983, chapters 2, 3 and 9.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from fractions import Fraction
-from itertools import product
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import torch
 from flint import fmpq, fmpq_mat
 
-from ntk_deq.certified.algebraic import UndecidedError
-from ntk_deq.certified.algebraic_matrix import ExactMatrix
-from ntk_deq.claims.claim import Claim, Verdict
-from ntk_deq.evaluation.environment import OutsideClaimError
-from ntk_deq.evaluation.exact import ExactNames, decided, value_of
-from ntk_deq.evaluation.functions import ExactValue as Value
-from ntk_deq.evaluation.quantity import Truth
-from ntk_deq.language.declaration import Setting
-from ntk_deq.language.domain import DomainKind
-from ntk_deq.language.parser import parse
-from ntk_deq.language.tree import Expr, Formula, Kind, names_in
-from ntk_deq.language.types import SCALAR, Sort
-from ntk_deq.language.typing import infer
 from ntk_deq.verify.existence import Bound, Constraints, Semidefinite, linear_form, quadratic_form
-from ntk_deq.verify.existence.linear import ZERO, Row, solve_linear
-from ntk_deq.verify.prover import prove_claim
+
+MOST_PIVOTS = 400
+MOST_ROWS = 160
+_LONGEST = 4000  # bits of a number, beyond which pivots take too long
+
+ZERO = fmpq(0)
+
+
+@dataclass(frozen=True)
+class Row:
+    """An inequality: coefficients times x at least the bound, or more where it is strict."""
+
+    coefficients: tuple[fmpq, ...]
+    bound: fmpq
+    strict: bool = False
+
+
+@dataclass(frozen=True)
+class LinearOutcome:
+    """What is known of a system.
+
+    Attributes:
+        point: A point that meets it, or None.
+        contradiction: Which equations and which inequalities contradict each other; None where none is known to.
+        slack: By how much the point meets the inequalities at least.
+        alone: Whether the point is the only one that meets the equations.
+    """
+
+    point: list[fmpq] | None = None
+    contradiction: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    slack: fmpq = field(default_factory=fmpq)
+    alone: bool = False
+
+
+def solve_linear(equations: Sequence[tuple[Sequence[fmpq], fmpq]], rows: Sequence[Row], count: int) -> LinearOutcome:
+    """Return a point that meets equations a x = b and inequalities, or what contradicts itself among them.
+
+    Args:
+        equations: Coefficients and right sides.
+        rows: The inequalities.
+        count: How many unknowns there are.
+
+    Example:
+        >>> one, two = fmpq(1), fmpq(2)
+        >>> solve_linear([((one, one), one), ((two, two), one)], [], 2).contradiction
+        ((0, 1), ())
+        >>> solve_linear([((one, one), two)], [Row((one, ZERO), one, strict=True)], 2).point
+        [2, 0]
+    """
+    affine = _solutions(equations, count)
+    if affine is None:
+        return LinearOutcome(contradiction=(_contradicting(equations, count), ()))
+    base, basis = affine
+    left = [_moved(row, base, basis) for row in rows]
+    if not left:
+        return LinearOutcome(base, alone=not basis)
+    found = _most_slack(left, len(basis))
+    if found is None:
+        return LinearOutcome()
+    slack, values, multipliers = found
+    used = tuple(k for k, y in enumerate(multipliers) if y != 0)
+    if slack < 0 or (slack == 0 and any(left[k].strict for k in used)):
+        if not _contradicts(left, multipliers, len(basis)):
+            return LinearOutcome()
+        return LinearOutcome(contradiction=(tuple(range(len(equations))), used))
+    if slack == 0:  # what the multipliers add up are equalities wherever all are met
+        more = [(rows[k].coefficients, rows[k].bound) for k in used]
+        rest = [row for k, row in enumerate(rows) if k not in used]
+        inner = solve_linear([*equations, *more], rest, count) if used else LinearOutcome()
+        if inner.contradiction is None:
+            return inner
+        places = [k for k in range(len(rows)) if k not in used]
+        lines = tuple(k for k in inner.contradiction[0] if k < len(equations))
+        return LinearOutcome(contradiction=(lines, (*used, *(places[k] for k in inner.contradiction[1]))))
+    point = [b + sum((t * d[k] for t, d in zip(values, basis, strict=True)), ZERO) for k, b in enumerate(base)]
+    return LinearOutcome(point, slack=slack, alone=not basis)
+
+
+def _solutions(
+    equations: Sequence[tuple[Sequence[fmpq], fmpq]], count: int
+) -> tuple[list[fmpq], list[list[fmpq]]] | None:
+    """Return a solution of equations and the directions to all others; None where they contradict each other."""
+    whole = fmpq_mat(len(equations), count + 1, [e for a, b in equations for e in (*a, b)])
+    reduced, rank = whole.rref()
+    pivots = [next(j for j in range(count + 1) if reduced[i, j] != 0) for i in range(rank)]
+    if count in pivots:
+        return None
+    point = [ZERO] * count
+    for i, j in enumerate(pivots):
+        point[j] = reduced[i, count]
+    directions = []
+    for free in (k for k in range(count) if k not in pivots):
+        direction = [fmpq(int(k == free)) for k in range(count)]
+        for i, j in enumerate(pivots):
+            direction[j] = -reduced[i, free]
+        directions.append(direction)
+    return point, directions
+
+
+def _contradicting(equations: Sequence[tuple[Sequence[fmpq], fmpq]], count: int) -> tuple[int, ...]:
+    """Return equations a combination of which says 0 = c with c != 0: multipliers y with y A = 0 and y b = 1."""
+    high = len(equations)
+    entries = [equations[i][0][j] for j in range(count) for i in range(high)] + [b for _, b in equations]
+    sides = [ZERO] * count + [fmpq(1)]
+    whole = fmpq_mat(
+        count + 1, high + 1, [e for k in range(count + 1) for e in (*entries[k * high : (k + 1) * high], sides[k])]
+    )
+    reduced, rank = whole.rref()
+    y = [ZERO] * high
+    for i in range(rank):
+        pivot = next(j for j in range(high + 1) if reduced[i, j] != 0)
+        if pivot < high:
+            y[pivot] = reduced[i, high]
+    total = [sum((y[i] * equations[i][0][j] for i in range(high)), ZERO) for j in range(count)]
+    if any(total) or sum((y[i] * equations[i][1] for i in range(high)), ZERO) != 1:
+        raise ArithmeticError("multipliers of equations without a solution were not found")
+    return tuple(i for i in range(high) if y[i] != 0)
+
+
+def _moved(row: Row, base: Sequence[fmpq], basis: Sequence[Sequence[fmpq]]) -> Row:
+    """Return an inequality in the coordinates of the solutions of the equations."""
+    there = sum((a * b for a, b in zip(row.coefficients, base, strict=True)), ZERO)
+    along = (sum((a * d for a, d in zip(row.coefficients, step, strict=True)), ZERO) for step in basis)
+    return Row(tuple(along), row.bound - there, row.strict)
+
+
+def _contradicts(rows: Sequence[Row], multipliers: Sequence[fmpq], count: int) -> bool:
+    """Whether multipliers show that nothing meets all rows."""
+    if any(y < 0 for y in multipliers) or not any(multipliers):
+        return False
+    if any(
+        sum((y * row.coefficients[k] for y, row in zip(multipliers, rows, strict=True)), ZERO) != 0
+        for k in range(count)
+    ):
+        return False
+    bound = sum((y * row.bound for y, row in zip(multipliers, rows, strict=True)), ZERO)
+    strict = any(y != 0 and row.strict for y, row in zip(multipliers, rows, strict=True))
+    return bool(bound > 0) or (bool(bound == 0) and strict)
+
+
+def _most_slack(rows: Sequence[Row], count: int) -> tuple[fmpq, list[fmpq], list[fmpq]] | None:
+    """Return the largest s <= 1 with a t - b >= s for some t and all rows, that t, and the multipliers of the rows.
+
+    With t = u - v, s = 1 - w and u, v, w >= 0, slack i is b_i' + a_i (u - v) + w with b_i' = -b_i - 1, and -w is made
+    large. None where it takes too long.
+    """
+    if len(rows) > MOST_ROWS:
+        return None
+    last = 2 * count  # the place of w among the variables that are zero
+    outside = list(range(2 * count + 1))  # names of the variables that are zero; slacks are named behind them
+    inside = [2 * count + 1 + i for i in range(len(rows))]
+    table = [[*row.coefficients, *(-a for a in row.coefficients), fmpq(1)] for row in rows]
+    constants = [-row.bound - 1 for row in rows]
+    goal, height = [ZERO] * (2 * count) + [fmpq(-1)], ZERO
+    w = last
+
+    def pivot(leaving: int, entering: int) -> None:
+        nonlocal height
+        line, factor = table[leaving], table[leaving][entering]
+        inside[leaving], outside[entering] = outside[entering], inside[leaving]
+        new = [-a / factor for a in line]
+        new[entering] = 1 / factor
+        constant = -constants[leaving] / factor
+        table[leaving], constants[leaving] = new, constant
+        for k, other in enumerate(table):
+            if k != leaving and other[entering] != 0:
+                scale = other[entering]
+                table[k] = [a + scale * b for a, b in zip(other, new, strict=True)]
+                table[k][entering] = scale * new[entering]
+                constants[k] += scale * constant
+        scale = goal[entering]
+        if scale != 0:
+            height += scale * constant
+            moved = [a + scale * b for a, b in zip(goal, new, strict=True)]
+            moved[entering] = scale * new[entering]
+            goal[:] = moved
+
+    worst = min(range(len(rows)), key=lambda i: constants[i])
+    if constants[worst] < 0:
+        pivot(worst, last)
+    for _ in range(MOST_PIVOTS):
+        rising = [k for k in range(len(goal)) if goal[k] > 0]
+        if not rising:
+            break
+        entering = min(rising, key=lambda k: outside[k])
+        falling = [i for i in range(len(table)) if table[i][entering] < 0]
+        if not falling:
+            return None
+        least = min(constants[i] / -table[i][entering] for i in falling)
+        ties = [i for i in falling if constants[i] / -table[i][entering] == least]
+        # w leaves where it can: then the slack is 1
+        leaving = min(ties, key=lambda i: (inside[i] != w, inside[i]))
+        pivot(leaving, entering)
+        if max(abs(int(c.p)).bit_length() for c in constants) > _LONGEST:
+            return None
+    else:
+        return None
+    values = {name: constants[i] for i, name in enumerate(inside)}
+    point = [values.get(k, ZERO) - values.get(count + k, ZERO) for k in range(count)]
+    multipliers = [ZERO] * len(rows)
+    for k, name in enumerate(outside):
+        if name > last:
+            multipliers[name - last - 1] = -goal[k]
+    return 1 + height, point, multipliers
+
 
 _CUTS = 24
 """Directions along which matrices are asked to be semidefinite, one after the other."""
@@ -132,21 +323,14 @@ def _first_directions(matrix: Semidefinite) -> list[Bound]:
 def _broken(matrix: Semidefinite, point: Sequence[fmpq]) -> list[Bound]:
     """Return a direction along which a matrix has a negative value at a point, if it has one that shows in floats."""
     order = len(matrix.entries)
-    values = [[_at(entry, point) for entry in row] for row in matrix.entries]
-    floats = torch.tensor([[float(v.p) / float(v.q) for v in row] for row in values], dtype=torch.float64)
+    values = [[entry(*point) for entry in row] for row in matrix.entries]
+    floats = torch.tensor([[int(v.p) / int(v.q) for v in row] for row in values], dtype=torch.float64)
     roots, vectors = torch.linalg.eigh((floats + floats.T) / 2)
     if not float(roots[0]) < 0:
         return []
     direction = [fmpq(round(entry * _GRID), _GRID) for entry in vectors[:, 0].tolist()]
     value = sum((direction[i] * direction[j] * values[i][j] for i in range(order) for j in range(order)), ZERO)
     return [matrix.along(direction)] if value < 0 else []
-
-
-def _at(entry: object, point: Sequence[fmpq]) -> fmpq:
-    linear = linear_form(entry, len(point))  # type: ignore[arg-type]
-    if linear is None:
-        return ZERO
-    return sum((a * x for a, x in zip(linear[0], point, strict=True)), linear[1])
 
 
 def contradicting_combination(found: Constraints) -> Contradiction | None:
@@ -158,7 +342,7 @@ def contradicting_combination(found: Constraints) -> Contradiction | None:
     count = found.unknowns
     bounds = [
         *found.bounds,
-        *(bound for matrix in found.semidefinite for bound in _first_directions(matrix) if _plain(bound, count)),
+        *(b for matrix in found.semidefinite for b in _first_directions(matrix) if linear_form(b.form, count)),
     ]
     forms = [(form, names, False) for form, names in found.equations]
     forms += [(bound.form, bound.names, True) for bound in bounds]
@@ -167,7 +351,8 @@ def contradicting_combination(found: Constraints) -> Contradiction | None:
     matrices = [quadratic_form(form, count) for form, _, _ in forms]
     curved = [k for k in range(1, count + 1) if any(m[k, j] != 0 for m in matrices for j in range(1, count + 1))]
     flat = [k for k in range(1, count + 1) if k not in curved]
-    basis = _without(matrices, flat)
+    # Multipliers for which unknowns that have no square anywhere cancel.
+    _, basis = _solutions([([matrix[0, k] for matrix in matrices], ZERO) for k in flat], len(matrices)) or ([], [])
     if not basis:
         return None
     kept = [0, *curved]
@@ -196,38 +381,15 @@ def contradicting_combination(found: Constraints) -> Contradiction | None:
     return Contradiction(names, "a combination of its equations and bounds is a quadratic form that is never zero")
 
 
-def _plain(bound: Bound, count: int) -> bool:
-    return linear_form(bound.form, count) is not None
-
-
-def _without(matrices: Sequence[fmpq_mat], flat: Sequence[int]) -> list[list[fmpq]]:
-    """Return a basis of the multipliers for which unknowns that have no square anywhere cancel."""
-    high = len(matrices)
-    if not flat:
-        return [[fmpq(int(i == k)) for i in range(high)] for k in range(high)]
-    whole = fmpq_mat(len(flat), high, [matrices[j][0, k] for k in flat for j in range(high)])
-    reduced, rank = whole.rref()
-    pivots = [next(j for j in range(high) if reduced[i, j] != 0) for i in range(rank)]
-    basis = []
-    for free in (k for k in range(high) if k not in pivots):
-        step = [fmpq(int(k == free)) for k in range(high)]
-        for i, j in enumerate(pivots):
-            step[j] = -reduced[i, free]
-        basis.append(step)
-    return basis
-
-
-def _float(number: fmpq) -> float:
-    return float(int(number.p)) / float(int(number.q))
-
-
 def _negative_weights(
     combined: Sequence[Sequence[fmpq]], order: int, signs: Sequence[Sequence[fmpq]]
 ) -> list[fmpq] | None:
     """Return weights whose combination looks negative definite, with multipliers of bounds that are not negative."""
     try:
-        stack = torch.tensor([[_float(e) for e in m] for m in combined], dtype=torch.float64).reshape(-1, order, order)
-        positive = torch.tensor([[_float(e) for e in row] for row in signs], dtype=torch.float64)
+        stack = torch.tensor([[int(e.p) / int(e.q) for e in m] for m in combined], dtype=torch.float64).reshape(
+            -1, order, order
+        )
+        positive = torch.tensor([[int(e.p) / int(e.q) for e in row] for row in signs], dtype=torch.float64)
     except (OverflowError, ZeroDivisionError):
         return None
     sizes = torch.linalg.matrix_norm(stack).clamp_min(1e-300)
@@ -254,147 +416,5 @@ def _negative_weights(
 
 
 def _negative_definite(rows: list[list[fmpq]]) -> bool:
-    """Whether a symmetric rational matrix is negative definite, by elimination."""
-    rows = [[-entry for entry in row] for row in rows]
-    while rows:
-        pivot = rows[0][0]
-        if not pivot > 0:
-            return False
-        rows = [
-            [rows[i][j] - rows[i][0] * rows[0][j] / pivot for j in range(1, len(rows))] for i in range(1, len(rows))
-        ]
-    return True
-
-
-_BOXES, _CHOICES = 400, 256
-_NEVER = "1 < 0"
-
-
-def contradicting_numbers(
-    claim: Claim, names: ExactNames, setting: Setting, *, deadline: float | None = None
-) -> Contradiction | None:
-    """Return the conclusions that no numbers meet together, where that is proven.
-
-    Args:
-        claim: The claim as stated; other variables than numbers are left alone.
-        names: What its other names mean on the instance.
-        setting: The setting of the instance.
-        deadline: When to stop, on the clock of `time.thread_time`.
-
-    Raises:
-        DeadlineError: The deadline passed.
-    """
-    if any(free.type != SCALAR for free in claim.exists.values()):
-        return None
-    lets = {name: formula.expr for name, formula in claim.let.items()}
-    resting = sorted(claim.resting)
-    try:
-        assume = {name: _put(claim.conclude[name].expr, claim.exists, lets, names) for name in resting}
-    except (UndecidedError, OutsideClaimError):
-        return None
-    position = claim.position
-    never = Formula("never", _NEVER, infer(parse(_NEVER), {}), position)
-    alone = Setting("numbers", None, {}, dict(claim.exists), {}, None, position)
-    about = replace(
-        claim,
-        settings=(alone,),
-        given={},
-        exists={},
-        let={},
-        assume={name: Formula(name, "", expr, position) for name, expr in assume.items()},
-        conclude={"never": never},
-    )
-    proof = prove_claim(about, budget=_BOXES, deadline=deadline)
-    if proof is None or proof.verdict is not Verdict.VACUOUS:
-        return None
-    return Contradiction(frozenset(resting), proof.reason.replace("the hypotheses", "the conclusions"))
-
-
-def whole_numbers(claim: Claim) -> Iterator[dict[str, Value]]:
-    """Yield all choices of what exists where these are whole numbers of short ranges, and few.
-
-    Args:
-        claim: The claim as stated.
-    """
-    frees = claim.exists.values()
-    if not all(free.domain.kind is DomainKind.INTEGER and free.type == SCALAR for free in frees):
-        return
-    ranges = [range(int(free.domain.low or 0), int(free.domain.high or 0) + 1) for free in frees]
-    if math.prod(map(len, ranges)) > _CHOICES:
-        return
-    for choice in product(*ranges):
-        yield dict(zip(claim.exists, (fmpq(number) for number in choice), strict=True))
-
-
-def broken_alone(
-    claim: Claim, names: ExactNames, values: Mapping[str, Value], equations: frozenset[str]
-) -> Contradiction | None:
-    """Return the conclusion that the only values which meet linear equations break, decided exactly, or None.
-
-    Args:
-        claim: The claim as stated.
-        names: What its other names mean on the instance.
-        values: The values.
-        equations: The conclusions that the equations stand in.
-    """
-    there = replace(names, values={**names.values, **values}, known={})
-    for name in sorted(claim.resting):
-        try:
-            if decided(claim.conclude[name].expr, there).truth is Truth.FALSE:
-                why = f"its linear equations have one solution, and {name!r} breaks there"
-                return Contradiction(equations | {name}, why)
-        except (UndecidedError, OutsideClaimError):
-            continue
-    return None
-
-
-def contradicting_whole_numbers(claim: Claim, names: ExactNames) -> Contradiction | None:
-    """Return the conclusions that no choice of few whole numbers meets together, each decided exactly.
-
-    Args:
-        claim: The claim as stated.
-        names: What its other names mean on the instance.
-    """
-    choices = list(whole_numbers(claim))
-    for values in choices:
-        there = replace(names, values={**names.values, **values}, known={})
-        try:
-            if not any(decided(claim.conclude[n].expr, there).truth is Truth.FALSE for n in sorted(claim.resting)):
-                return None
-        except (UndecidedError, OutsideClaimError):
-            return None
-    if not choices:
-        return None
-    return Contradiction(claim.resting, f"each of {len(choices)} choices of whole numbers breaks one for certain")
-
-
-def _put(expr: Expr, exists: Mapping[str, object], lets: Mapping[str, Expr], names: ExactNames) -> Expr:
-    """Return a formula in which all that rests on no unknown is a number, and definitions are written out."""
-    if expr.kind is Kind.NAME and expr.name in lets:
-        return _put(lets[expr.name], exists, lets, names)
-    if not _reached(expr, lets) & exists.keys():
-        if expr.type is not None and expr.type.sort is not Sort.BOOLEAN:
-            return _number(expr, names)
-    return replace(expr, args=tuple(_put(arg, exists, lets, names) for arg in expr.args)) if expr.args else expr
-
-
-def _reached(expr: Expr, lets: Mapping[str, Expr]) -> set[str]:
-    found, queue = set[str](), [expr]
-    while queue:
-        for name in names_in(queue.pop()) - found:
-            found.add(name)
-            if name in lets:
-                queue.append(lets[name])
-    return found
-
-
-def _number(expr: Expr, names: ExactNames) -> Expr:
-    value = value_of(expr, names)
-    number = value.entries[0] if isinstance(value, ExactMatrix) and value.shape == (1, 1) else value
-    if not isinstance(number, fmpq):
-        raise UndecidedError("no fraction")
-    fraction = Fraction(int(number.p), int(number.q))
-    if fraction < 0:
-        positive = Expr(Kind.NUMBER, expr.span, value=-fraction, type=SCALAR)
-        return Expr(Kind.NEGATE, expr.span, (positive,), type=SCALAR)
-    return Expr(Kind.NUMBER, expr.span, value=fraction, type=SCALAR)
+    """Whether a symmetric rational matrix is negative definite: the leading minors of its negative are positive."""
+    return all(fmpq_mat([[-entry for entry in row[:k]] for row in rows[:k]]).det() > 0 for k in range(1, len(rows) + 1))

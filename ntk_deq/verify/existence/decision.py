@@ -8,7 +8,7 @@ are decided in balls and in exact arithmetic.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -35,17 +35,14 @@ from ntk_deq.language.parser import parse
 from ntk_deq.language.tree import Expr, Formula
 from ntk_deq.language.typing import infer
 from ntk_deq.verify.existence import Constraints, constraints_of
-from ntk_deq.verify.existence.contradiction import (
-    Contradiction,
-    Point,
+from ntk_deq.verify.existence.contradiction import Contradiction, Point, contradicting_combination, linear_point
+from ntk_deq.verify.existence.numbers import (
     broken_alone,
-    contradicting_combination,
     contradicting_numbers,
     contradicting_whole_numbers,
-    linear_point,
+    needed_constant,
     whole_numbers,
 )
-from ntk_deq.verify.existence.uniform import needed_constant
 from ntk_deq.verify.formulas import exact_names
 from ntk_deq.verify.judge import Judgement, Standing, decided_exactly, judge_instance
 from ntk_deq.verify.scoring import ClaimScorer
@@ -75,11 +72,6 @@ class Trial:
     exists: Mapping[str, Free]
     deadline: float | None = None
 
-    @property
-    def setting(self) -> Setting:
-        """The setting, in which nothing is free."""
-        return self.claim.settings[0]
-
     def proven(self, values: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
         """Return values near the given ones of which some that meet the conclusions are proven to lie near, or None.
 
@@ -90,7 +82,7 @@ class Trial:
             return None  # its floats stand for a solution near them, which nothing here knows
         start = replace(self.instance, values={**self.instance.values, **values}, index=0)
         try:
-            judgement = judge_instance(self.claim, start, device=torch.device("cpu"), deadline=self.deadline)
+            judgement = judge_instance(self.claim, start, deadline=self.deadline)
             if judgement.standing is Standing.UNSURE:
                 judgement = self._again(judgement)
         except (LimitError, OutsideClaimError):
@@ -104,9 +96,8 @@ class Trial:
         return found if inside else None
 
     def _again(self, judgement: Judgement) -> Judgement:
-        cpu, instance = torch.device("cpu"), judgement.instance
         try:
-            again = judge_instance(self.claim, instance, device=cpu, deadline=self.deadline, precision=_BITS)
+            again = judge_instance(self.claim, judgement.instance, deadline=self.deadline, precision=_BITS)
         except LimitError:
             again = judgement
         best = again if again.standing is not Standing.UNSURE else judgement
@@ -223,7 +214,7 @@ def descended_values(trial: Trial, seed: int) -> Iterator[dict[str, Tensor]]:
     first = {name: torch.randn(shape, generator=generator, dtype=torch.float64) for name, shape in shapes.items()}
     base = replace(trial.instance, values={**trial.instance.values, **first})
     try:
-        scorer = ClaimScorer(trial.claim, trial.setting, solving=False)
+        scorer = ClaimScorer(trial.claim, trial.claim.settings[0], solving=False)
         space = Space(dict(trial.claim.given), base, smooth=True)
         start = torch.randn((_STARTS, space.size), generator=generator, dtype=torch.float64)
         points, losses = _descent(scorer, space, base, start)
@@ -303,8 +294,7 @@ class ExistenceStage:
         least = needed_constant(self._stated, judgement.instance)
         self._least += [] if least is None else [(least, judgement.instance)]
         reason = f"{', '.join(self._claim.exists)} exists for this instance, which does not show one for all"
-        open_ = {name: Outcome(Truth.UNSURE, None, reason) for name in self._claim.resting}
-        return replace(held, conclusions={**held.conclusions, **open_}, reason=reason)
+        return _said(held, self._claim.resting, Truth.UNSURE, reason)
 
     def decide(self, judgement: Judgement, dtype: torch.dtype = torch.float64) -> Judgement:
         """Return a judgement with what exists, or certainly does not, where it left that open; else the given one.
@@ -395,9 +385,7 @@ class ExistenceStage:
         self._others += 1
         names = ", ".join(self._claim.exists)
         reason = f"no {names} was found, by linear algebra, among plain values or by descent; nor a proof that none is"
-        conclusions = dict(judgement.conclusions)
-        conclusions |= {name: Outcome(Truth.UNSURE, None, reason) for name in self._claim.resting}
-        return replace(judgement, conclusions=conclusions, reason=reason)
+        return _said(judgement, self._claim.resting, Truth.UNSURE, reason)
 
     def _held(self, judgement: Judgement, values: Mapping[str, Tensor]) -> Judgement:
         """Return the judgement with values that are proven to serve."""
@@ -415,10 +403,13 @@ class ExistenceStage:
         if len(contradiction.names) > 1:
             together = f" with {' and '.join(map(repr, sorted(contradiction.names)))} together"
         reason = f"no {', '.join(self._claim.exists)} exists here{together}: {contradiction.why}"
-        conclusions = dict(judgement.conclusions)
-        for name in names:
-            conclusions[name] = Outcome(Truth.FALSE, None, reason)
-        return replace(judgement, conclusions=conclusions, reason=reason)
+        return _said(judgement, names, Truth.FALSE, reason)
+
+
+def _said(judgement: Judgement, names: Set[str], truth: Truth, reason: str) -> Judgement:
+    """Return a judgement with the same outcome for some conclusions, for a reason."""
+    outcomes = dict.fromkeys(names, Outcome(truth, None, reason))
+    return replace(judgement, conclusions={**judgement.conclusions, **outcomes}, reason=reason)
 
 
 def decided_existence(claim: Claim, judgement: Judgement) -> Judgement:
@@ -430,5 +421,5 @@ def _tensor(value: Value) -> Tensor:
     """Return exact numbers rounded to floats."""
     value = as_matrix(value)
     rows, columns = value.shape
-    entries = [float(int(e.p)) / float(int(e.q)) if abs(int(e.q)) < 2**1000 else 0.0 for e in value.entries]  # type: ignore[union-attr]
+    entries = [int(e.p) / int(e.q) for e in value.entries]  # type: ignore[union-attr]
     return torch.tensor(entries, dtype=torch.float64).reshape(rows, columns)

@@ -20,8 +20,9 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -37,60 +38,6 @@ _HELD = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") 
 _DEATH_OF_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
-class Process(Protocol):
-    """What the pool asks of a process."""
-
-    @property
-    def pid(self) -> int | None:
-        """Its number."""
-
-    @property
-    def exitcode(self) -> int | None:
-        """How it ended, once it was joined: minus the number of a signal, if one ended it."""
-
-    def kill(self) -> None:
-        """End it at once."""
-
-    def join(self) -> None:
-        """Wait for its end."""
-
-
-class _Forked:
-    """A copy of this process, made in milliseconds: all that was imported is there.
-
-    It ends without flushing what this process has not written yet, and without its exit handlers.
-    """
-
-    def __init__(self, target: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-        self.exitcode: int | None = None
-        with warnings.catch_warnings():
-            # Python 3.12 and later warn of any other thread, such as idle ones of NumPy, which a copy does without.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            self.pid = os.fork()
-        if self.pid == 0:
-            code = 1
-            try:
-                target(*arguments)
-                code = 0
-            finally:
-                os._exit(code)
-
-    def kill(self) -> None:
-        """End it at once."""
-        if self.exitcode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
-
-    def join(self) -> None:
-        """Wait for its end."""
-        if self.exitcode is None:
-            try:
-                _, status = os.waitpid(self.pid, 0)
-                self.exitcode = os.waitstatus_to_exitcode(status)
-            except ChildProcessError:  # somebody else has waited for it
-                self.exitcode = 1
-
-
 def can_fork(*, device: str, threads: int) -> bool:
     """Whether a copy of this process can judge claims.
 
@@ -100,12 +47,14 @@ def can_fork(*, device: str, threads: int) -> bool:
     return sys.platform == "linux" and device == "cpu" and threads == 1
 
 
-def start_process(target: Callable[..., None], arguments: tuple[Any, ...], *, fork: bool) -> Process:
-    """Start a process that calls `target`; hold signals meanwhile (`signals_held`)."""
-    if fork:
-        return _Forked(target, arguments)
-    process = multiprocessing.get_context("spawn").Process(target=target, args=arguments, daemon=True)
-    process.start()
+def start_process(target: Callable[..., None], arguments: tuple[Any, ...], *, fork: bool) -> BaseProcess:
+    """Start a process that calls `target`, as a copy of this one or afresh; hold signals meanwhile (`signals_held`)."""
+    context = multiprocessing.get_context("fork") if fork else multiprocessing.get_context("spawn")
+    process: BaseProcess = context.Process(target=target, args=arguments, daemon=True)
+    with warnings.catch_warnings():
+        # Python 3.12 and later warn of any other thread, such as idle ones of NumPy, which a copy does without.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        process.start()
     return process
 
 
@@ -241,24 +190,11 @@ class Write:
 
 
 @dataclass(frozen=True)
-class Started:
-    """A claim's judgement begins, with so many instances planned."""
+class Heard:
+    """What the run's listener is to hear of a claim: the name of one of its methods, and what that takes."""
 
-    total: int
-
-
-@dataclass(frozen=True)
-class Done:
-    """So many instances are judged."""
-
-    count: int
-
-
-@dataclass(frozen=True)
-class Entered:
-    """Something else is done from now on."""
-
-    stage: str
+    method: str
+    value: Any
 
 
 @dataclass(frozen=True)
@@ -270,7 +206,7 @@ class Written:
 
 
 Task = Judge | Write
-Message = Started | Done | Entered | Known | ClaimResult | Written
+Message = Heard | Known | ClaimResult | Written
 
 
 def send(connection: Connection, content: Task | Message) -> None:
@@ -337,7 +273,7 @@ def _done(task: Task, claim: Claim, options: Options, reporter: _Reporter) -> Cl
             return judge(claim, options, reporter, overseer=reporter)
         reporter.allow(WRITING)
         broken = task.broken.instance
-        trial = Trial(claim_for(claim, broken.setting, broken.sizes), options, time.perf_counter(), lambda done: None)
+        trial = Trial(claim_for(claim, broken.setting, broken.sizes), options)
         trial.plainest = task.broken
         trial.keep()
         return Written(trial.saved(), tuple(trial.warnings))
@@ -359,27 +295,18 @@ class _Reporter(Overseer):
 
     def claim_started(self, claim_id: str, total: int) -> None:
         """Pass it on."""
-        self._send(Started(total))
+        self._send(Heard("claim_started", total))
 
     def instance_done(self, claim_id: str, done: int) -> None:
         """Pass it on, not too often."""
         now = time.perf_counter()
         if now >= self._next_done:
             self._next_done = now + _HEARD_EVERY
-            self._send(Done(done))
+            self._send(Heard("instance_done", done))
 
     def stage_entered(self, claim_id: str, stage: str) -> None:
         """Pass it on."""
-        self._send(Entered(stage))
-
-    def claim_judged(self, claim_id: str) -> None:
-        """The result says so."""
-
-    def claim_finished(self, result: ClaimResult) -> None:
-        """The result says so."""
-
-    def tick(self) -> None:
-        """The run has a clock of its own."""
+        self._send(Heard("stage_entered", stage))
 
     def allow(self, seconds: float | None) -> None:
         """Let the system end this process by SIGPROF some time after the limit, also in the middle of an operation."""

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Required, TypedDict, Unpack
 
 import torch
 
@@ -26,14 +27,12 @@ from ntk_deq.errors import ArgumentError, LimitError
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.falsify.domains import contains
-from ntk_deq.files import own_folder
 from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Domain
 from ntk_deq.language.types import Margin
 from ntk_deq.package import versions
-from ntk_deq.verify.counterexamples import refutes
 from ntk_deq.verify.existence.decision import decided_existence
-from ntk_deq.verify.judge import Judgement, Standing, decided_exactly, judge_instance
+from ntk_deq.verify.judge import CPU, Judgement, Standing, decided_exactly, judge_instance, refutes
 from ntk_deq.verify.refine import DEFAULT_BITS, SMALL, require_agreement
 from ntk_deq.verify.replay.record import Record, RecordKind, read_record, write_record
 from ntk_deq.verify.witness import counterexample_witness, tightest_witness
@@ -67,15 +66,7 @@ def judge_again(
         DeadlineError: The deadline passed.
     """
     with one_thread():
-        judgement = judge_instance(
-            claim,
-            instance,
-            device=torch.device("cpu"),
-            dtype=dtype,
-            precision=precision,
-            deadline=deadline,
-            anew=False,
-        )
+        judgement = judge_instance(claim, instance, dtype=dtype, precision=precision, deadline=deadline, anew=False)
         judgement = judgement if precision is None else decided_exactly(claim, judgement, dtype=dtype)
         return decided_existence(claim, judgement)
 
@@ -175,13 +166,22 @@ class Comparison:
     judgement: Judgement | None
 
 
+class Recording(TypedDict, total=False):
+    """What `make_record` takes besides, with its defaults."""
+
+    seed: Required[int]
+    dtype: torch.dtype
+    device: torch.device
+    deadline: float | None
+
+
 def make_record(
     claim: Claim,
     judgement: Judgement,
     *,
     seed: int,
     dtype: torch.dtype = torch.float64,
-    device: str = "cpu",
+    device: torch.device = CPU,
     deadline: float | None = None,
     repeatable: bool = True,
 ) -> Record:
@@ -223,70 +223,21 @@ def make_record(
         dtype=str(dtype).removeprefix("torch."),
         precision=precision,
         fingerprint=fingerprint(claim),
-        device="cpu" if again is not judgement else device,
+        device="cpu" if again is not judgement else str(device),
         versions=versions(),
         step=dict(witness.step),
         found_in=str(claim.position),
     )
 
 
-def write_counterexample(
-    path: Path,
-    claim: Claim,
-    judgement: Judgement,
-    *,
-    seed: int,
-    dtype: torch.dtype = torch.float64,
-    device: str = "cpu",
-    deadline: float | None = None,
-) -> Record:
-    """Write a counterexample to a file of its own; arguments and errors as for `make_record`.
+def write_counterexample(path: Path, claim: Claim, judgement: Judgement, **how: Unpack[Recording]) -> Record:
+    """Write a counterexample to a file of its own, ending with .yaml; large values go into an .npz beside it.
 
-    Args:
-        path: The file, ending with .yaml; large values go into an .npz beside it.
-        claim: The claim.
-        judgement: A judgement that refutes it.
-        seed: Seed of the run.
-        dtype: Type to which the instance's values were rounded.
-        device: Where it was judged.
-        deadline: When to stop, on the clock of `time.thread_time`.
-
-    Raises:
-        OSError: The file cannot be written.
+    Arguments and errors as for `make_record`; an OSError where the file cannot be written.
     """
-    record = make_record(claim, judgement, seed=seed, dtype=dtype, device=device, deadline=deadline)
+    record = make_record(claim, judgement, **how)
     write_record(path, record)
     return record
-
-
-def save_counterexample(
-    out: Path,
-    claim: Claim,
-    judgement: Judgement,
-    *,
-    seed: int,
-    dtype: torch.dtype = torch.float64,
-    device: str = "cpu",
-    deadline: float | None = None,
-) -> Path:
-    """Write a run's counterexample to `counterexamples/ID.yaml` below its results folder; return the path.
-
-    Args:
-        out: The results folder.
-        claim: The claim; its id is the name of the file.
-        judgement: A judgement that refutes it.
-        seed: Seed of the run.
-        dtype: Type to which the instance's values were rounded.
-        device: Where it was judged.
-        deadline: When to stop, on the clock of `time.thread_time`.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
-    out.mkdir(parents=True, exist_ok=True)
-    path = own_folder(out / FOLDER) / f"{claim.id}.yaml"
-    write_counterexample(path, claim, judgement, seed=seed, dtype=dtype, device=device, deadline=deadline)
-    return path
 
 
 def replay(record: Record, *, deadline: float | None = None) -> Replay:

@@ -132,6 +132,10 @@ class RecordModel(BaseModel):
     statement: Any = Field(description="A claim file with the claim alone.")
 
 
+_CLAIM = ("found_in", "fingerprint")
+_JUDGEMENT = ("seed", "dtype", "precision", "device", "versions", "conclusion", "lhs", "relation", "rhs")
+"""What stands in a file as it does in a record: of the claim, and of the judgement."""
+
 _FAMILY = 400  # characters of the description of an instance that are kept
 
 
@@ -163,20 +167,11 @@ def _data(record: Record, large: dict[str, Tensor], archive: str) -> dict[str, A
         "format": FORMAT,
         "kind": record.kind.value,
         "claim": record.claim.id,
-        "found_in": record.found_in,
-        "fingerprint": record.fingerprint,
+        **{name: getattr(record, name) for name in _CLAIM},
         "setting": instance.setting,
         "family": instance.family[:_FAMILY],
         "index": instance.index,
-        "seed": record.seed,
-        "dtype": record.dtype,
-        "precision": record.precision,
-        "device": record.device,
-        "versions": record.versions,
-        "conclusion": record.conclusion,
-        "lhs": record.lhs,
-        "relation": record.relation,
-        "rhs": record.rhs,
+        **{name: getattr(record, name) for name in _JUDGEMENT},
         "margin": [NumberText(bound_text(bound)) for bound in (record.margin.lo, record.margin.hi)],
     }
     if record.step:
@@ -263,19 +258,9 @@ class _Reading:
             kind=RecordKind(model.kind),
             claim=self.claim,
             instance=instance,
-            conclusion=model.conclusion,
-            lhs=model.lhs,
-            rhs=model.rhs,
-            relation=model.relation,
             margin=margin,
-            seed=model.seed,
-            dtype=model.dtype,
-            precision=model.precision,
-            fingerprint=model.fingerprint,
-            device=model.device,
-            versions=dict(model.versions),
             step=step,
-            found_in=model.found_in,
+            **{name: getattr(model, name) for name in (*_CLAIM, *_JUDGEMENT)},
         )
 
     def _setting(self) -> Setting | None:

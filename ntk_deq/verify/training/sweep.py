@@ -21,11 +21,10 @@ from ntk_deq.evaluation.instance import Instance, format_number, with_values
 from ntk_deq.falsify import instance_at, redrawn
 from ntk_deq.falsify.domains import within
 from ntk_deq.falsify.scalars import scalar_ladder
-from ntk_deq.falsify.search.archive import Score
 from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Domain, DomainKind
-from ntk_deq.verify.counterexamples import Attack, refutes
-from ntk_deq.verify.judge import Judgement, judge_instance
+from ntk_deq.verify.counterexamples import Attack
+from ntk_deq.verify.judge import Judgement, judge_instance, refutes
 from ntk_deq.verify.scoring import ClaimScorer
 from ntk_deq.verify.training.between import at_the_start
 from ntk_deq.verify.training.choose import scalars
@@ -305,12 +304,10 @@ class _Sweep:
         near = [f for f in near if constants_of(f.instance) not in self.counted]  # judged on the ladder
         for found in near[:_NEAR_MISSES] if self.refuted is None else ():
             self._judge(found)
-        best = min(self.seen, key=lambda f: f.margin, default=None)
         return Attack(
             tuple(j for j in self.judged if refutes(j)),
             tuple(j for j in self.judged if not refutes(j)),
             self.evaluations,
-            Score(-math.inf, math.inf) if best is None else Score(best.feasible, best.margin),
         )
 
 

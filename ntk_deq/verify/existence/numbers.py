@@ -1,9 +1,13 @@
-"""Constants that do not depend on what follows: one for all instances, proven, or shown not to exist.
+"""Existence of numbers: none on an instance, by proof; constants that do not depend on what follows, one for all.
 
-That every instance has a constant of its own shows nothing here, and neither does the largest of them. A claim about
-numbers is proven with a plain constant in its place. It is refuted along a ray: where, for every constant, the instance
-that a formula in the constant gives meets the hypotheses and breaks a conclusion. Both are claims about numbers, and
-proven as such (`ntk_deq.prove`). A claim about matrices is looked at where all sizes are 1.
+That no numbers exist on an instance is shown by the proofs of claims about numbers (`ntk_deq.prove`). What does not
+rest on the numbers that are looked for is put in as the fraction that it is on the instance; then no point meets the
+conclusions, by exact algebra or by branch and bound over the whole domain, or nothing is said.
+
+That every instance has a constant of its own shows nothing of one for all, and neither does the largest of them. A
+claim about numbers is proven with a plain constant in its place. It is refuted along a ray: where, for every constant,
+the instance that a formula in the constant gives meets the hypotheses and breaks a conclusion. Both are claims about
+numbers, and proven as such. A claim about matrices is looked at where all sizes are 1.
 """
 
 from __future__ import annotations
@@ -12,17 +16,21 @@ import math
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import replace
 from fractions import Fraction
+from itertools import product
 
 import torch
 from flint import fmpq
 
+from ntk_deq.certified.algebraic import UndecidedError
+from ntk_deq.certified.algebraic_matrix import ExactMatrix
 from ntk_deq.claims.claim import Claim, Verdict
-from ntk_deq.claims.existence import membership
+from ntk_deq.claims.existence import membership, names_behind
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.balls import evaluate
-from ntk_deq.evaluation.environment import Notes
-from ntk_deq.evaluation.exact import ExactNames, value_of
+from ntk_deq.evaluation.environment import Notes, OutsideClaimError
+from ntk_deq.evaluation.exact import ExactNames, decided, value_of
+from ntk_deq.evaluation.functions import ExactValue as Value
 from ntk_deq.evaluation.instance import Instance, shape_of
 from ntk_deq.evaluation.quantity import Outcome, Truth
 from ntk_deq.falsify.domains import within
@@ -33,6 +41,7 @@ from ntk_deq.language.parser import parse
 from ntk_deq.language.tree import Expr, Formula, Kind
 from ntk_deq.language.types import BOOLEAN, SCALAR, Sort, Type
 from ntk_deq.language.typing import infer
+from ntk_deq.verify.existence.contradiction import Contradiction
 from ntk_deq.verify.formulas import instance_environment
 from ntk_deq.verify.judge import Judgement, Standing
 from ntk_deq.verify.prover import Proof, prove_claim
@@ -44,7 +53,8 @@ RAYS = ("{0} + 1", "2*{0} + 1", "{0}^2 + 1", "1/({0} + 1)", "1/{0} + 1", "1/({0}
 """Where a ray leads, as formulas in the constant without its sign."""
 
 _PLAIN = ("1", "0", "1/2", "2")
-_BOXES = 60
+_BOXES = 60  # of a proof along a ray, or of one constant
+_BOXES_ALONE, _CHOICES = 400, 256  # of a proof that no numbers exist on an instance, and whole numbers tried there
 
 _SAME = frozenset({"trace", "det", "sum", "vec", "diag", "lambda_min", "lambda_max", "lambda_sym"})
 _SIZE = frozenset({"norm", "fro", "norm1", "norminf", "sigma_min", "sigma_max", "rho", "nuclear"})
@@ -120,7 +130,6 @@ def _refuted(claim: Claim, setting: Setting, deadline: float | None) -> Proof | 
     except _NoNumbersError:
         return None
     ((constant, free),) = claim.exists.items()
-    free = replace(free, domain=free.domain)
     sizes = f" with {', '.join(f'{letter} = 1' for letter in setting.sizes)}" if setting.sizes else ""
     free_last = [n for n in variables if n in claim.uniform]
     for moving in [*({n} for n in free_last), *([set(free_last)] if len(free_last) > 1 else [])]:
@@ -147,7 +156,7 @@ def _example(
         return None
     names = ExactNames({constant: fmpq(*number.as_integer_ratio())}, {})
     found = {name: value_of(formula.expr, names) for name, formula in values.items()}
-    floats = {name: float(int(v.p)) / float(int(v.q)) for name, v in found.items() if isinstance(v, fmpq)}
+    floats = {name: int(v.p) / int(v.q) for name, v in found.items() if isinstance(v, fmpq)}
     shapes = {name: setting.free[name].type if name in setting.free else SCALAR for name in floats}
     sizes = dict.fromkeys(setting.sizes, 1)
     tensors = {
@@ -258,7 +267,7 @@ def _numbers(expr: Expr, setting: Setting) -> Expr:
     return replace(expr, args=args, type=type_)
 
 
-def _literal(expr: Expr, number: int) -> Expr:
+def _literal(expr: Expr, number: Fraction | int) -> Expr:
     return Expr(Kind.NUMBER, expr.span, value=Fraction(number), type=SCALAR)
 
 
@@ -294,3 +303,120 @@ def needed_constant(claim: Claim, instance: Instance) -> float | None:
 
 def _factors(expr: Expr) -> list[Expr]:
     return [part for arg in expr.args for part in _factors(arg)] if expr.kind is Kind.MULTIPLY else [expr]
+
+
+def contradicting_numbers(
+    claim: Claim, names: ExactNames, setting: Setting, *, deadline: float | None = None
+) -> Contradiction | None:
+    """Return the conclusions that no numbers meet together, where that is proven.
+
+    Args:
+        claim: The claim as stated; other variables than numbers are left alone.
+        names: What its other names mean on the instance.
+        setting: The setting of the instance.
+        deadline: When to stop, on the clock of `time.thread_time`.
+
+    Raises:
+        DeadlineError: The deadline passed.
+    """
+    if any(free.type != SCALAR for free in claim.exists.values()):
+        return None
+    lets = {name: formula.expr for name, formula in claim.let.items()}
+    resting = sorted(claim.resting)
+    try:
+        assume = {name: _put(claim.conclude[name].expr, claim.exists, lets, names) for name in resting}
+    except (UndecidedError, OutsideClaimError):
+        return None
+    position = claim.position
+    alone = Setting("numbers", None, {}, dict(claim.exists), {}, None, position)
+    about = replace(
+        claim,
+        settings=(alone,),
+        given={},
+        exists={},
+        let={},
+        assume={name: Formula(name, "", expr, position) for name, expr in assume.items()},
+        conclude={"never": _formula("never", "1 < 0", {}, claim)},
+    )
+    proof = prove_claim(about, budget=_BOXES_ALONE, deadline=deadline)
+    if proof is None or proof.verdict is not Verdict.VACUOUS:
+        return None
+    return Contradiction(frozenset(resting), proof.reason.replace("the hypotheses", "the conclusions"))
+
+
+def whole_numbers(claim: Claim) -> Iterator[dict[str, Value]]:
+    """Yield all choices of what exists where these are whole numbers of short ranges, and few.
+
+    Args:
+        claim: The claim as stated.
+    """
+    frees = claim.exists.values()
+    if not all(free.domain.kind is DomainKind.INTEGER and free.type == SCALAR for free in frees):
+        return
+    ranges = [range(int(free.domain.low or 0), int(free.domain.high or 0) + 1) for free in frees]
+    if math.prod(map(len, ranges)) > _CHOICES:
+        return
+    for choice in product(*ranges):
+        yield dict(zip(claim.exists, (fmpq(number) for number in choice), strict=True))
+
+
+def broken_alone(
+    claim: Claim, names: ExactNames, values: Mapping[str, Value], equations: frozenset[str]
+) -> Contradiction | None:
+    """Return the conclusion that the only values which meet linear equations break, decided exactly, or None.
+
+    Args:
+        claim: The claim as stated.
+        names: What its other names mean on the instance.
+        values: The values.
+        equations: The conclusions that the equations stand in.
+    """
+    there = replace(names, values={**names.values, **values}, known={})
+    for name in sorted(claim.resting):
+        try:
+            if decided(claim.conclude[name].expr, there).truth is Truth.FALSE:
+                why = f"its linear equations have one solution, and {name!r} breaks there"
+                return Contradiction(equations | {name}, why)
+        except (UndecidedError, OutsideClaimError):
+            continue
+    return None
+
+
+def contradicting_whole_numbers(claim: Claim, names: ExactNames) -> Contradiction | None:
+    """Return the conclusions that no choice of few whole numbers meets together, each decided exactly.
+
+    Args:
+        claim: The claim as stated.
+        names: What its other names mean on the instance.
+    """
+    choices = list(whole_numbers(claim))
+    for values in choices:
+        there = replace(names, values={**names.values, **values}, known={})
+        try:
+            if not any(decided(claim.conclude[n].expr, there).truth is Truth.FALSE for n in sorted(claim.resting)):
+                return None
+        except (UndecidedError, OutsideClaimError):
+            return None
+    if not choices:
+        return None
+    return Contradiction(claim.resting, f"each of {len(choices)} choices of whole numbers breaks one for certain")
+
+
+def _put(expr: Expr, exists: Mapping[str, object], lets: Mapping[str, Expr], names: ExactNames) -> Expr:
+    """Return a formula in which all that rests on no unknown is a number, and definitions are written out."""
+    if expr.kind is Kind.NAME and expr.name in lets:
+        return _put(lets[expr.name], exists, lets, names)
+    if not names_behind(expr, lets) & exists.keys():
+        if expr.type is not None and expr.type.sort is not Sort.BOOLEAN:
+            return _fraction(expr, names)
+    return replace(expr, args=tuple(_put(arg, exists, lets, names) for arg in expr.args)) if expr.args else expr
+
+
+def _fraction(expr: Expr, names: ExactNames) -> Expr:
+    value = value_of(expr, names)
+    number = value.entries[0] if isinstance(value, ExactMatrix) and value.shape == (1, 1) else value
+    if not isinstance(number, fmpq):
+        raise UndecidedError("no fraction")
+    fraction = Fraction(int(number.p), int(number.q))
+    literal = _literal(expr, abs(fraction))
+    return literal if fraction >= 0 else Expr(Kind.NEGATE, expr.span, (literal,), type=SCALAR)
