@@ -91,7 +91,7 @@ def values(seed=0, scale=1.0):
 
 def both(rules, given, steps):
     """The carried steps, and the same from so many bits that they are as good as exact."""
-    let, _ = _typed(rules, given)
+    let = _typed(rules, given)
     env = _environment(let, given, steps, None)
     found = carried_steps(env, LOST)
     return env, found, steps_with_bits(env, 200, lambda bits: _environment(let, given, steps, bits))
@@ -121,7 +121,7 @@ def test_an_error_is_never_below_the_truth_and_small_where_steps_do_not_expand(n
 @pytest.mark.parametrize("name", RULES)
 def test_the_program_of_a_recursion_computes_what_its_formulas_say(name, many):
     given = values()
-    let, _ = _typed(RULES[name], given)
+    let = _typed(RULES[name], given)
     names = tensor_names(_environment(let, given, 20, None))
     if many:
         start = names.variables["z0"] * torch.tensor([[[1.0]], [[0.5]]], dtype=torch.float64)
