@@ -43,8 +43,8 @@ def _nothing_lost(matrix: Tensor, factors: Tensor) -> tuple[Tensor, float]:
     return matrix * factors, 0.0
 
 
-def _numerator(numerator: float, denominator: float) -> float:
-    return numerator if denominator > 0 else float("inf")
+def _residual(residual: float, contraction: float) -> float:
+    return residual if contraction < 1 else float("inf")
 
 
 def _thousandth(numerator: float, denominator: float) -> float:
@@ -107,7 +107,7 @@ def weakenings() -> dict[str, Weakening]:
         ),
         "contraction": Weakening(
             "the residual is taken for the error, without 1/(1 - q)",
-            (("ntk_deq.systems.certificate", "divide_up", _numerator),),
+            (("ntk_deq.systems.certificate", "banach_bound", _residual),),
             on="equilibria",
         ),
         "adjoint": Weakening(

@@ -242,26 +242,22 @@ def without_orders(formula: Formula, taken: Container[str], known: dict[str, Fre
     """Return a conclusion with a constant times what stands in brackets in place of every order.
 
     Args:
-            formula: The conclusion, as it was parsed.
-            taken: Names that are used otherwise.
-            known: The constants so far, to which those of the formula are added.
+        formula: The conclusion, as it was parsed.
+        taken: Names that are used otherwise.
+        known: The constants so far, to which those of the formula are added.
 
     Raises:
-            ExpressionError: An order does not stand alone on the side of a comparison that it bounds.
+        ExpressionError: An order does not stand alone on the side of a comparison that it bounds.
 
     Example:
-            >>> from ntk_deq.errors import Position
-            >>> from ntk_deq.language.format import format_expr
-            >>> from ntk_deq.language.fixed_point_map import layer_weight, lipschitz_constant
-    from ntk_deq.language.format import format_expr
-    from ntk_deq.language.functions import FUNCTIONS
-    from ntk_deq.language.parser import parse
-    from ntk_deq.language.ranges import Ranges
-            >>> constants = {}
-            >>> text = "norm(A) <= O(sqrt(m))"
-            >>> found = without_orders(Formula("c", text, parse(text), Position("a.yaml", 1, 1)), (), constants)
-            >>> format_expr(found.expr), list(constants)
-            ('norm(A) <= C1*sqrt(m)', ['C1'])
+        >>> from ntk_deq.errors import Position
+        >>> from ntk_deq.language.format import format_expr
+        >>> from ntk_deq.language.parser import parse
+        >>> constants = {}
+        >>> text = "norm(A) <= O(sqrt(m))"
+        >>> found = without_orders(Formula("c", text, parse(text), Position("a.yaml", 1, 1)), (), constants)
+        >>> format_expr(found.expr), list(constants)
+        ('norm(A) <= C1*sqrt(m)', ['C1'])
     """
     return replace(formula, expr=_written(formula.expr, taken, known))
 

@@ -234,11 +234,15 @@ def _size(expr: Expr) -> Size:
     if expr.kind in (Kind.ADD, Kind.MULTIPLY):
         left, right = map(_size, expr.args)
         return left + right if expr.kind is Kind.ADD else left * right
-    if expr.kind is Kind.CALL and expr.args and expr.args[0].kind is Kind.OVER and FOLDS[expr.name].joins is Kind.ADD:
+    if expr.kind is Kind.CALL and expr.args and expr.args[0].kind is Kind.OVER and _is_sum(expr.name):
         over = expr.args[0]
         return summed(_size(over.args[0]), reach_of(over), {}, expr.span)
     what = "a size is made of whole numbers and size letters with + and *, and of sums such as sum(n[l] for l in 1..L)."
     fail(expr.span, what)
+
+
+def _is_sum(name: str) -> bool:
+    return name in FOLDS and FOLDS[name].joins is Kind.ADD
 
 
 def size_expr(size: Size, span: Span) -> Expr:

@@ -18,7 +18,7 @@ from functools import reduce
 from ntk_deq.errors import ExpressionError, NtkDeqError
 from ntk_deq.language.families import quoted, size_expr, size_of
 from ntk_deq.language.format import format_expr, format_number
-from ntk_deq.language.functions import FUNCTIONS, entrywise_of
+from ntk_deq.language.functions import FUNCTIONS, entrywise_of, product_of
 from ntk_deq.language.record import Product
 from ntk_deq.language.symmetry import is_gram
 from ntk_deq.language.tree import Expr, Kind, Span
@@ -327,7 +327,7 @@ def _visit(expr: Expr, state: str, definitions: Mapping[str, Expr], numbers: Map
             own = _factors(expr)
             if own is not None:
                 return (*own, *found[0])
-        case Kind.CALL if FUNCTIONS[expr.name].product is Product.ENTRIES and None in found:
+        case Kind.CALL if product_of(expr) is Product.ENTRIES and None in found:
             factors, other = (found[0], expr.args[1]) if found[1] is None else (found[1], expr.args[0])
             assert factors is not None
             return (f"max(abs({format_expr(quoted(other))}))", *factors)

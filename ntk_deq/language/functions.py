@@ -387,6 +387,12 @@ def record_of(expr: Expr) -> Function | None:
     return FUNCTIONS.get(expr.name) if expr.kind is Kind.CALL else None
 
 
+def product_of(expr: Expr) -> Product | None:
+    """Return which product of two matrices of one shape an expression is; None where it is none."""
+    record = record_of(expr)
+    return None if record is None else record.product
+
+
 def kink_of(name: str) -> Kink:
     """Return where a function of one number has no derivative; of others, and of operators, this says nothing.
 

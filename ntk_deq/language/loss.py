@@ -11,7 +11,7 @@ from ntk_deq.errors import NtkDeqError
 from ntk_deq.language.calls import Parameter
 from ntk_deq.language.declaration import ModelSignature, Role
 from ntk_deq.language.functionals import FOLDS
-from ntk_deq.language.functions import FUNCTIONS
+from ntk_deq.language.functions import FUNCTIONS, product_of
 from ntk_deq.language.parser import parse
 from ntk_deq.language.record import Function, Kink, Length, Product
 from ntk_deq.language.run import LOSS
@@ -238,10 +238,10 @@ class _Squares:
                 found = self._square(args[0], args[1], turned=True)
                 found = _product(self.constant(args[0]), self.factor(args[1])) if found is None else found
                 return _product(self.factor(args[0]), self.constant(args[1])) if found is None else found
-            case Kind.CALL if FUNCTIONS[expr.name].product is Product.INNER:
+            case Kind.CALL if product_of(expr) is Product.INNER:
                 return self._square(*args)
             case Kind.CALL if expr.name in FOLDS and FOLDS[expr.name].joins is Kind.ADD and args[0].kind is Kind.CALL:
-                return self._square(*args[0].args) if FUNCTIONS[args[0].name].product is Product.ENTRIES else None
+                return self._square(*args[0].args) if product_of(args[0]) is Product.ENTRIES else None
         return None
 
     def _square(self, left: Expr, right: Expr, *, turned: bool = False) -> Fraction | None:

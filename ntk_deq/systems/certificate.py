@@ -120,6 +120,8 @@ class CertifiedEquilibrium(CertifiedSolution):
 _NEWTON_STEPS = 30
 # A piecewise linear system ends after as many steps as patterns are passed through; more than this is a cycle.
 
+_REFINEMENTS = 2  # steps after the solver is content
+
 _ROUNDS = 6
 # Radii tried in a local proof: the first guess is usually wide enough, and each next one is aimed at what was missing.
 
@@ -194,8 +196,19 @@ def _solved(
     """Return a float solution by the solver, or by Newton's method where that fails; nothing is promised of it."""
     found = solve_fixed_point(step, start, solver=solver, max_steps=max_steps, raise_on_failure=False)
     if not found.all_converged and start.shape[0] * start.shape[1] ** 3 <= MOST_WORK:
-        found = solve_fixed_point(step, start, solver=Newton(systems), max_steps=_NEWTON_STEPS, raise_on_failure=False)
+        newton = Newton(systems)
+        found = solve_fixed_point(step, start, solver=newton, max_steps=_NEWTON_STEPS, raise_on_failure=False)
+        return Ball(_refined(step, found.value, newton))
     return Ball(found.value)
+
+
+def _refined(step: Callable[[Tensor], Tensor], point: Tensor, newton: Newton) -> Tensor:
+    """Return the best of a point and a few more steps of Newton's, which end at whole numbers where there are such."""
+    points = [point]
+    for _ in range(_REFINEMENTS):
+        image = step(points[-1])
+        points.append(newton.advance(points[-1], image, torch.linalg.vector_norm(image - points[-1], dim=1), None)[0])
+    return min(points, key=lambda z: float(torch.linalg.vector_norm(step(z) - z).nan_to_num(nan=torch.inf)))
 
 
 def _unproved(state: Ball, norm: float, reason: str) -> CertifiedEquilibrium:

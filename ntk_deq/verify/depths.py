@@ -294,7 +294,7 @@ def _hypotheses(claim: Claim, results: Iterable[ClaimResult]) -> tuple[Hypothesi
         text = claim.assume[record.name].text if record.name in claim.assume else record.text
         both = [found.get(record.name, HypothesisRecord(record.name, text, 0, 0, 0)), record]
         nearest = max((own.nearest for own in both if own.nearest is not None), key=lambda m: m.hi, default=None)
-        found[record.name] = replace(both[0], nearest=nearest, **_summed(both, "held", "failed", "unsure"))
+        found[record.name] = replace(both[1], nearest=nearest, **_summed(both, "held", "failed", "unsure"))
     return tuple(found.values())
 
 

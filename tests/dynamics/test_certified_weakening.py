@@ -225,7 +225,7 @@ def swapped_row_multiples(factors: Ball, a: Ball) -> Ball:
 WEAKENINGS: dict[str, tuple[str, str, tuple[tuple[Any, str, Any], ...]]] = {
     "the update is exact": ("rounding", "theta", ((operations, "sum_error", lambda a, b, total: torch.zeros_like(a)),)),
     "the float state is the solution": ("coarse", "theta", ((certified_point, "_distance", lambda *args: 0.0),)),
-    "a residual is a distance": ("coarse", "theta", ((run, "divide_up", lambda a, b: a),)),
+    "a residual is a distance": ("coarse", "theta", ((run, "banach_bound", lambda residual, contraction: residual),)),
     "radii of a product in the wrong place": (
         "coarse",
         "theta",

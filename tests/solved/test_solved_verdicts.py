@@ -80,13 +80,13 @@ def test_the_search_alone_finds_it(name):
 def test_what_has_no_solution_is_met_nowhere(tmp_path, domain, assume, let):
     name = domain[1]
     claim = claim_of(tmp_path, domain, assume, f"norm({name}) < 0", let)
-    result = judge(claim, Options(instances=30, boxes=0))
+    result = judge(claim, Options(instances=30, search=100, boxes=0))
     assert result.met == 0
     assert result.verdict in (Verdict.VACUOUS, Verdict.UNDECIDED)
 
 
 def test_a_claim_about_no_other_variable_than_computed_ones(tmp_path):
     claim = claim_of(tmp_path, "{x: real}", '"3*x == 1"', "3*x <= 1")
-    result = judge(claim, Options(instances=10, boxes=0))
+    result = judge(claim, Options(instances=10, search=100, boxes=0))
     assert result.verdict is not Verdict.REFUTED
     assert result.met == result.instances

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent.parent
 CHECKS = sorted((ROOT / "checks").glob("*.yaml"))
 MUTANTS = sorted((ROOT / "checks" / "mutants").glob("*.yaml"))
 
-LONG = {"implicit_relu_training", "monotone_deq_training"}
+LONG = {"implicit_relu_training", "implicit_relu_training_steps", "monotone_deq_training"}
 """Files that take minutes to judge: `make verify` and `make mutants` do so in full."""
 
 # Matrices of a few entries: threads that wait for each other cost more than they bring.

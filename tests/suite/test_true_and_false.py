@@ -94,7 +94,7 @@ def test_false_claims_from_outside_are_refuted():
     assert len(survived) <= 3, survived
 
 
-@pytest.mark.parametrize("options", [Options(instances=30, search=40), pytest.param(Options(), marks=pytest.mark.long)])
+@pytest.mark.parametrize("options", [Options(instances=15, search=20), pytest.param(Options(), marks=pytest.mark.long)])
 def test_true_claims_that_were_left_open_hold(options):
     for result in judge_claims(load_suite(HERE / "handed_true.yaml").claims, options):
         assert result.verdict is Verdict.HOLDS, (result.id, result.reason)
@@ -102,7 +102,7 @@ def test_true_claims_that_were_left_open_hold(options):
 
 @pytest.mark.parametrize(
     "options",
-    [Options(instances=20, search=40), pytest.param(Options(instances=60, search=200), marks=pytest.mark.long)],
+    [Options(instances=10, search=20), pytest.param(Options(instances=60, search=200), marks=pytest.mark.long)],
 )
 def test_true_claims_from_outside_are_not_refuted(options):
     claims = [claim for claim in load_suite(HERE / "outside_true.yaml").claims if not claim.trains]

@@ -88,6 +88,7 @@ def test_they_are_met(chosen):
     assert float(found["smallest beta"].values["beta"]) < 100
 
 
+@pytest.mark.long
 def test_the_result_says_how_far_from_degenerate(tmp_path):
     result = judge(loaded(tmp_path), Options(search=1))
     assert result.verdict is Verdict.HOLDS, result.reason

@@ -61,6 +61,7 @@ def first_steps_only(monkeypatch):
     monkeypatch.setattr("ntk_deq.verify.training.descent.MOST_FURTHER", 0)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("first_steps_only")
 def test_a_statement_about_the_index_is_looked_at_at_every_step(tmp_path):
     run = "{method: gradient-descent, step: 1/200, steps: 2000, until: 1e-2}"
@@ -164,6 +165,7 @@ def test_nothing_false_between_judged_steps_is_certified(tmp_path, request, fals
     assert (result.verdict, result.evidence) != (Verdict.HOLDS, Evidence.CERTIFIED)
 
 
+@pytest.mark.long
 def test_a_statement_under_let_is_treated_as_if_written_out(tmp_path):
     let = "{ok: '(k - 38)^2*(k - 39)^2 > 0 for all k'}"
     assert judged(tmp_path, run=SHORT, let=let, conclude="{h: ok}").verdict is Verdict.REFUTED
