@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         train,
     )
     from ntk_deq.equilibrium import Equilibrium, Status, fixed_point, monotone_parameters, solve_fixed_point
+    from ntk_deq.errors import NtkDeqError
     from ntk_deq.evaluation.convex.proximal import conjugate, moreau_envelope, prox
     from ntk_deq.quantities import (
         TangentKernel,
@@ -93,6 +94,7 @@ _HOMES = {
         "resume",
         "train",
     ),
+    "errors": ("NtkDeqError",),
     "equilibrium": ("Equilibrium", "Status", "fixed_point", "monotone_parameters", "solve_fixed_point"),
     "evaluation.convex.proximal": ("conjugate", "moreau_envelope", "prox"),
     "systems": (
@@ -147,6 +149,7 @@ __all__ = [
     "GradientField",
     "ImplicitReLU",
     "LinearImplicit",
+    "NtkDeqError",
     "Options",
     "Recorder",
     "RunStatus",

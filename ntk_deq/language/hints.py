@@ -270,11 +270,24 @@ _TOKEN_REMEDIES = {
 }
 
 
+_OF_OTHERS = {
+    "=>": "write >=; for an implication, `not P or Q`",
+    "=<": "write <=",
+    "<>": "write !=",
+    "implies": "write `not P or Q` for an implication",
+    "then": "write `not P or Q` for an implication",
+}
+"""Words and signs of other languages, by what stands at and around the place."""
+
+
 def unexpected_character(text: str, start: int) -> ExpressionError:
     """Return the error of a character that no word of the language has."""
     character = text[start]
     shown = repr(character) if character.isprintable() else f"U+{ord(character):04X}"
-    return ExpressionError(f"unexpected character {shown}.", (start, start + 1), _REMEDIES.get(character))
+    hint = _REMEDIES.get(character)
+    if character == "." and re.search(r"\d\.$|\.\d", text[max(start - 1, 0) : start + 2]):
+        hint = "write digits on both sides of one point, as in 0.5"
+    return ExpressionError(f"unexpected character {shown}.", (start, start + 1), hint)
 
 
 def unexpected_token(text: str, kind: str, start: int, stop: int, *, behind: bool) -> ExpressionError:
@@ -311,6 +324,8 @@ def unexpected_token(text: str, kind: str, start: int, stop: int, *, behind: boo
         hint = "write A{i, j} for an entry; Z[k] is a value at a step, W[l][k] that of a member of a family"
     if kind == "NAME" and before.endswith("]"):
         hint = "write * for a product"
+    for spelt in (text[start : stop + 1], text[max(start - 1, 0) : stop], word):
+        hint = _OF_OTHERS.get(spelt, hint)
     return ExpressionError(f"unexpected {word!r}.", (start, stop), hint)
 
 

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from flint import arb
+from flint import arb, fmpq
 from verify_harness import distance, environment, informed, judge_all, randn, truth_of, value_of
 
 from ntk_deq import certified as ct
+from ntk_deq.certified.algebraic import UndecidedError, UndefinedError
 from ntk_deq.certified.functions import rising
 from ntk_deq.certified.precise import as_ball, precise
 from ntk_deq.certified.precise.matrix import working_precision
@@ -172,14 +173,15 @@ def test_growth_curvature_and_evenness(name: str) -> None:
 def test_slopes_bound_every_quotient(name: str) -> None:
     """Of a pair of any two numbers, near zero on both sides too, so that what jumps has no bound."""
     low, high = facts_of(name).slopes
-    numbers = [x for x in {*draws(name), *(() if facts_of(name).domain.low == 0 else (2.0**-70, -(2.0**-70)))}]
-    for x in numbers:
-        for z in numbers:
-            if x > z:
-                with working_precision(3000):
-                    quotient = (at(name, x) - at(name, z)) / (arb(x) - arb(z))
-                assert not quotient < low, (x, z)
-                assert not quotient > high, (x, z)
+    domain = facts_of(name).domain
+    numbers = [x for x in {*draws(name), *(() if domain.low == 0 else (2.0**-70, -(2.0**-70)))}]
+    near_by = [k / 32 for k in range(-128, 128) if domain.low < k / 32 and (k + 1) / 32 < domain.high]
+    pairs = [(x, z) for x in numbers for z in numbers if x > z] + [(x + 1 / 32, x) for x in near_by]
+    for x, z in pairs:
+        with working_precision(3000):
+            quotient = (at(name, x) - at(name, z)) / (arb(x) - arb(z))
+        assert not quotient < low, (x, z)
+        assert not quotient > high, (x, z)
     jumps = facts_of(name).kink is Kink.JUMP
     assert jumps <= math.isinf(facts_of(name).lipschitz)
     assert facts_of(name).proximal == (low >= 0 and high <= 1 and facts_of(name).domain == Range())
@@ -235,6 +237,36 @@ def test_floats_lie_in_or_next_to_the_ball_and_the_ball_holds_the_truth(name: st
         plain = float(tensor_value(parse(f"{name}(x)"), names(x=tensor(x)[0])))
         if math.isfinite(plain):
             assert distance(value, tensor(plain)[0]) <= 4e-16 * abs(plain) + 5e-324, x  # two units in the last place
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("reach", [2.0**-10, 0.5, 8.0])
+def test_the_ball_on_an_interval_holds_the_values_between_its_ends(name: str, reach: float) -> None:
+    """Where a function turns, the values at the ends say nothing of those in between."""
+    domain, known = facts_of(name).domain, 0
+    for step in range(-40, 41):
+        low = max(step / 10 - reach, float(domain.low) + 2.0**-20)
+        high = min(step / 10 + reach, float(domain.high) - 2.0**-20)
+        ball = TWINS[name].number(ct.from_bounds(arb(low), arb(high))) if low < high else arb("nan")
+        known += ball.is_finite()
+        for part in range(1, 16) if ball.is_finite() else ():
+            inside = low + part / 16 * (high - low)
+            assert ball.overlaps(at(name, inside)), (step, inside)
+    assert known > 8
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if TWINS[n].exact is not None])
+def test_exact_values_are_values(name: str) -> None:
+    exact, known = TWINS[name].exact, 0
+    assert exact is not None
+    for number in (fmpq(0), fmpq(1), fmpq(-1), fmpq(1, 3), fmpq(-5, 2), fmpq(9, 4), fmpq(70)):
+        try:
+            value = exact(number)
+        except (UndecidedError, OutsideClaimError, UndefinedError):
+            continue
+        known += 1
+        assert not isinstance(value, fmpq) or arb(value).overlaps(TWINS[name].number(arb(number))), number
+    assert known
 
 
 @pytest.mark.parametrize("name", OF_MATRICES)

@@ -177,6 +177,16 @@ def test_true_and_false_are_told_apart(tmp_path, kind):
     assert result.counterexample.conclusion == "breaks"
 
 
+@pytest.mark.parametrize("kind", [kind for kind in RUN_KINDS.values() if kind.trains], ids=lambda kind: kind.name)
+def test_the_path_has_its_length(tmp_path, kind):
+    claim_of(tmp_path, kind)
+    path = tmp_path / "claims.yaml"
+    path.write_text(path.read_text().replace("norm(Z[i]) > norm(Z[i]) + h", "path_length[i] <= 0"))
+    (claim,) = load_suite(str(path)).claims
+    result = judge(claim, Options(search=0, shrink=False))
+    assert (result.verdict, result.counterexample.conclusion) == (Verdict.REFUTED, "breaks")
+
+
 @KINDS
 def test_the_search_has_a_score_and_a_budget(tmp_path, kind):
     claim = claim_of(tmp_path, kind)
@@ -204,6 +214,12 @@ HALVING = dataclasses.replace(
 )
 
 
+def path_of(start, steps):
+    """What b goes through in so many steps, up to the rounding of a norm."""
+    length = float(torch.linalg.vector_norm(start)) * (1 - 2.0**-steps)
+    return arb(length, 1e-12 * length)
+
+
 class HalvingMoments(Moments):
     """Three steps, and from each the next one."""
 
@@ -214,7 +230,7 @@ class HalvingMoments(Moments):
 
     def _advanced(self, step):
         half = self.environment(step - 1).variables["b"].ball.centre / 2
-        return self._environment(Point(step, {"b": half}, {}, arb(0)), {})
+        return self._environment(Point(step, {"b": half}, {}, path_of(half * 2**step, step)), {})
 
 
 class HalvingTwin(RunTwin):
@@ -230,7 +246,7 @@ class HalvingTwin(RunTwin):
 
     def start(self, claim, env, instance):
         b = env.variables["b"].ball.centre
-        points = [Point(k, {"b": b / 2**k}, {}, arb(0)) for k in range(3)]
+        points = [Point(k, {"b": b / 2**k}, {}, path_of(b, k)) for k in range(3)]
         env.moments = HalvingMoments(env, points, changing_names(HALVING, env.model, claim.let))
         return Course()
 
@@ -242,6 +258,8 @@ class HalvingTwin(RunTwin):
         ("norm(b[k]) >= norm(b[0])/5 for all k", Verdict.HOLDS),
         ("norm(b[k]) >= norm(b[0])/2 for all k", Verdict.REFUTED),
         ("norm(b[3]) <= norm(b[0])/7", Verdict.HOLDS),
+        ("path_length[k] <= 0 for all k", Verdict.REFUTED),
+        ("path_length[k] <= norm(b[0]) for all k", Verdict.HOLDS),
     ],
 )
 def test_a_kind_that_nothing_knows_is_judged_by_its_twin(tmp_path, monkeypatch, conclude, verdict):
