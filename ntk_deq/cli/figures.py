@@ -112,7 +112,7 @@ def _draw(arguments: argparse.Namespace) -> int:
 
 
 def _draw_all(claims: Sequence[StoredRuns], chosen: Path | None, beside: Path, formats: Sequence[str]) -> None:
-    from ntk_deq.files import own_folder
+    from ntk_deq.files import out_folder, own_folder
     from ntk_deq.plots import has_rate, rates_figure, run_figure, save_figure
     from ntk_deq.plots.panels import holds_steps
     from ntk_deq.plots.style import paper_style
@@ -121,8 +121,7 @@ def _draw_all(claims: Sequence[StoredRuns], chosen: Path | None, beside: Path, f
         if chosen is None:
             out = own_folder(beside / FOLDER)
         else:
-            out = chosen
-            out.mkdir(parents=True, exist_ok=True)
+            out = out_folder(chosen)
     drawn = short = far = 0
     for stem, claim, record in _stems(claims):
         if len(record.at) < _LEAST_POINTS:

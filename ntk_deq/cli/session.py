@@ -39,7 +39,7 @@ from ntk_deq.cli.figures import DRAWN_BY
 from ntk_deq.cli.figures import FOLDER as FIGURES
 from ntk_deq.cli.select import warn_of_missing_extras
 from ntk_deq.errors import ArgumentError, DataError
-from ntk_deq.files import is_partial
+from ntk_deq.files import is_partial, out_folder
 from ntk_deq.package import versions
 from ntk_deq.report.html import write_html
 from ntk_deq.report.jsonl import append_result, read_results, write_run_info
@@ -83,11 +83,9 @@ def held_folder(name: str) -> Iterator[Path]:
         name: The folder.
 
     Raises:
-        ArgumentError: Another run holds it.
-        OSError: It cannot be made.
+        ArgumentError: Another run holds it, or it cannot be made.
     """
-    folder = Path(name)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = out_folder(Path(name))
     if fcntl is None:
         yield folder
         return

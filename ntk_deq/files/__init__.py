@@ -20,6 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, BinaryIO
 
+from ntk_deq.errors import ArgumentError
+
 _KINDS = (
     (stat.S_ISFIFO, "a pipe"),
     (stat.S_ISSOCK, "a socket"),
@@ -144,6 +146,20 @@ def write_whole(path: Path, content: bytes | Callable[[IO[bytes]], object], *, d
 def is_partial(path: Path) -> bool:
     """Whether a file is what `write_whole` leaves behind where it is killed."""
     return _PARTIAL.fullmatch(path.name) is not None and path.is_file() and not path.is_symlink()
+
+
+def out_folder(path: Path) -> Path:
+    """Return the folder that `--out` names, made where it is missing.
+
+    Raises:
+        ArgumentError: It is a file, or it cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        what = f"`--out` must name a folder, one that is there or can be made. Got {path}: {error.strerror}."
+        raise ArgumentError(what) from error
+    return path
 
 
 def own_folder(path: Path) -> Path:

@@ -138,7 +138,7 @@ def judge_on_cluster(
         threads: Threads of one matrix product.
 
     Raises:
-        ArgumentError: The extra `dask` is not installed.
+        ArgumentError: The extra `dask` is not installed, or the address is none.
     """
     try:
         import dask
@@ -146,7 +146,11 @@ def judge_on_cluster(
     except ModuleNotFoundError as error:
         raise ArgumentError(f"`--dask` needs the package distributed: {install_line('dask')}") from error
     if address != "local":
-        return _gather(Client(address), claims, options, listener or Overseer(), threads)
+        try:
+            client = Client(address)
+        except ValueError as error:
+            raise ArgumentError(f"`--dask` takes `local` or tcp://HOST:PORT. Got {address!r}: {error}.") from error
+        return _gather(client, claims, options, listener or Overseer(), threads)
     with dask.config.set({"distributed.scheduler.allowed-failures": LIVES - 1}):
         client = Client(n_workers=jobs, threads_per_worker=1, dashboard_address=None)
     return _gather(client, claims, options, listener or Overseer(), threads)

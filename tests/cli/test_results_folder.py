@@ -278,3 +278,10 @@ def test_a_folder_needs_a_name(file: Path, capsys: pytest.CaptureFixture[str], o
         main(["run", str(file), option, " "])
     assert stop.value.code == 4
     assert f"argument {option}: must be the name of a folder. Got nothing." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("beyond", ["short.yaml", "short.yaml/below"])
+def test_a_file_in_the_place_of_the_folder(file: Path, beyond: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = told([*RUN, file, "--out", file.parent / beyond], capsys)
+    assert code == 4
+    assert "`--out` must name a folder, one that is there or can be made. Got" in said
