@@ -104,28 +104,6 @@ def with_values(instance: Instance, **replaced: Tensor | float) -> Instance:
     return replace(instance, values=values)
 
 
-def scale_variable(instance: Instance, name: str, factor: float) -> Instance:
-    """Return the instance with one variable multiplied by a number, and the family's text saying so.
-
-    Args:
-        instance: The instance.
-        name: The variable.
-        factor: The number; a power of two changes no digit of the value.
-
-    Raises:
-        ArgumentError: The instance has no such variable.
-
-    Example:
-        >>> i = Instance("s", "ones", {}, {"c": torch.tensor(1.0, dtype=torch.float64)}, 0)
-        >>> scale_variable(i, "c", 0.25).family
-        'ones; c scaled by 0.25'
-    """
-    if name not in instance.values:
-        with_values(instance, **{name: 0.0})  # raises, naming what the instance has
-    scaled = with_values(instance, **{name: instance.values[name] * factor})
-    return replace(scaled, family=f"{instance.family}; {name} scaled by {format_number(factor)}")
-
-
 def format_number(value: float) -> str:
     """Return a number as people write it: a whole number, a small power of two or one minus it, or a decimal.
 
