@@ -185,13 +185,14 @@ def _psd(value: Tensor) -> bool:
     A large matrix by certified eigenvalues: it is semidefinite if as many are positive as its rank, computed in whole
     numbers, says are not zero.
     """
-    order, (whole, bits) = len(value), _whole_matrix(value)
+    order = len(value)
     if order <= _SMALL:
-        return _has_no_negative_eigenvalue(whole)
+        return _has_no_negative_eigenvalue(_whole_matrix(value)[0])
     values = eigenvalues_symmetric(Ball(value))
     positive = sum(bool(number > 0) for number in values)
     if positive == order or any(bool(number < 0) for number in values):
         return positive == order
+    whole, bits = _whole_matrix(value)
     return bits <= _BITS and int(whole.rank()) == positive
 
 
