@@ -7,7 +7,7 @@ import torch
 from structured_harness import single_thread
 
 from ntk_deq import certified as ct
-from ntk_deq.certified import Ball
+from ntk_deq.certified import Ball, carried
 from ntk_deq.certified.structured import (
     LAZY_ENTRIES,
     MAX_ENTRIES,
@@ -107,6 +107,16 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(LimitError, match="Kronecker"):
         ct.kron(Ball(torch.ones(20_000, 1)), Ball(torch.ones(20_000, 1)))
     assert ct.trace(D).is_finite()
+
+
+def test_these_operations_and_no_others_have_a_rule_for_structure():
+    """Rules are found by name: a helper that happens to be called like an operation would become its rule."""
+    names = {name for name, value in vars(carried).items() if hasattr(value, "__wrapped__")} - {"spectral_norm"}
+    of_dense_forms = (
+        "above absolute as_scalar beside block compare_entries lambda_min_at_least lambda_min_below pinv relu sqrtm "
+        "step vec"
+    )
+    assert names - carried._STRUCTURED.keys() == set(of_dense_forms.split())
 
 
 def test_operations_without_a_rule_run_on_the_dense_form():
