@@ -10,6 +10,7 @@ Here: how a command becomes a process: output that may go nowhere, interruptions
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import signal
@@ -63,6 +64,7 @@ def run_process(name: str, main: Callable[[Sequence[str]], int]) -> None:
         code = EXIT_INTERRUPTED
     for number in _heard_signals():  # all is written: what is left is to end
         signal.signal(number, signal.SIG_IGN)
+    gc.freeze()  # so that the interpreter looks for no circles on its way out
     sys.exit(code)
 
 

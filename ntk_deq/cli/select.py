@@ -20,8 +20,8 @@ from ntk_deq.cli import EXIT_EMPTY, EXIT_USAGE, refused
 from ntk_deq.errors import ArgumentError, ClaimFileError
 from ntk_deq.language.declaration import Setting
 from ntk_deq.package import PACKAGES, install_line, is_installed
+from ntk_deq.report.check import render_problems
 from ntk_deq.report.console import say
-from ntk_deq.report.terminal import render_problems
 
 _TOKEN = re.compile(r"\s*([()]|[^\s()]+)")
 MAX_TOKENS = 200  # a person writes a handful; the bound keeps the recursion below far from the interpreter's limit

@@ -15,13 +15,16 @@ import math
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ntk_deq.claims.claim import Verdict
 from ntk_deq.language.format import short_decimal
 from ntk_deq.language.run import RUN_KINDS, told_in
 from ntk_deq.language.types import Margin
 from ntk_deq.report.console import one_line, short_number
-from ntk_deq.verify.results import ClaimResult, ConclusionRecord, Rate, Start, TrainingRecord
+
+if TYPE_CHECKING:
+    from ntk_deq.verify.results import ClaimResult, ConclusionRecord, Rate, Start, TrainingRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +231,7 @@ def rate_interval(rate: Rate) -> str:
     """Return a rate with its interval.
 
     Example:
+        >>> from ntk_deq.verify.results import Rate
         >>> rate_interval(Rate(0.0041, 0.0040, 0.0042)), rate_interval(Rate(0.5, 0.5, 0.5))
         ('4.1e-3 (4.0e-3 to 4.2e-3)', '0.5')
     """
@@ -330,6 +334,7 @@ def starts_words(starts: tuple[Start, ...]) -> str | None:
     """Return how far from degenerate the starts of runs are whose constants were chosen; None where none were.
 
     Example:
+        >>> from ntk_deq.verify.results import Start
         >>> start = Start("tiny", 1, "largest gamma", {}, {}, 0.25, (), brief=True)
         >>> starts_words((start,))
         'constants chosen for 1 further aim, contraction at the start 0.25; 1 of 1 judged on a short run'

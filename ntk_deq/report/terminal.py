@@ -28,7 +28,7 @@ from ntk_deq.report import (
     verdict_style,
     worst_margin,
 )
-from ntk_deq.report.check import render_check, render_problem, render_problems
+from ntk_deq.report.check import render_problem
 from ntk_deq.report.console import (
     Piece,
     margin_words,
@@ -43,8 +43,6 @@ from ntk_deq.report.console import (
     showable,
 )
 from ntk_deq.verify.results import ClaimResult, RunInfo, Witness
-
-__all__ = ["TerminalReport", "render_check", "render_problems"]
 
 _VERDICT_WIDTH = max(len(verdict) for verdict in Verdict)
 _MARGIN_WIDTH, _RELATIVE_WIDTH, _MET_WIDTH, _TIME_WIDTH, _MARK_WIDTH = 14, 11, 9, 6, 10

@@ -25,9 +25,9 @@ from sample_results import (
 from ntk_deq.errors import Position, Problem
 from ntk_deq.language.types import Margin
 from ntk_deq.report import EXIT_MEANINGS, terminal
-from ntk_deq.report.check import caret_lines
+from ntk_deq.report.check import caret_lines, render_problems
 from ntk_deq.report.console import matrix_lines, side_by_side
-from ntk_deq.report.terminal import TerminalReport, render_problems
+from ntk_deq.report.terminal import TerminalReport
 from ntk_deq.verify.results import ConclusionRecord
 
 PATHS = {"results": "results/results.jsonl", "junit": "results/junit.xml", "report": "results/report.html"}
