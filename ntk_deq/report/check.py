@@ -32,7 +32,7 @@ from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import DomainKind, Free
 from ntk_deq.language.tree import BOUND, QUANTIFIERS, Expr, Formula, Kind
 from ntk_deq.language.types import BOOLEAN, Type
-from ntk_deq.report.console import Paragraph, Piece, one_line, printable, say, say_all
+from ntk_deq.report.console import BLANK, Paragraph, Piece, one_line, printable, say, say_all
 
 
 def caret_lines(source: str, span: tuple[int, int], *, width: int = 10_000) -> tuple[str, str]:
@@ -121,14 +121,12 @@ def render_check(console: Console, suite: Suite, claims: Sequence[Claim | IllFor
         say(console, (one_line(suite.title), "bold"))
         console.print()
     for system in describe_systems(claims):
-        say_all(console, _system_lines(system))
-        console.print()
+        say_all(console, [*_system_lines(system), BLANK])
     for claim in claims:
         if isinstance(claim, IllFormed):
             _render_ill_formed(console, claim)
         else:
-            say_all(console, _claim_lines(claim, width))
-        console.print()
+            say_all(console, [*_claim_lines(claim, width), BLANK])
     for warning in suite.warnings:
         render_problem(console, warning)
     bad = sum(isinstance(claim, IllFormed) for claim in claims)
@@ -211,6 +209,7 @@ def _render_ill_formed(console: Console, claim: IllFormed) -> None:
     say(console, (one_line(claim.id), "bold"), f"  {one_line(claim.title)}", ("  ill-formed", "bold red"))
     for problem in claim.problems:
         render_problem(console, problem, indent=2)
+    console.print()
 
 
 def _claim_lines(claim: Claim, width: int) -> Iterator[Paragraph]:

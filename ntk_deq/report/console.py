@@ -148,6 +148,9 @@ Piece: TypeAlias = str | tuple[str, str]
 Paragraph: TypeAlias = tuple[Sequence[Piece], Sequence[Piece]]
 """What stands to the left of the first line, and the text; its further lines start below its first one."""
 
+BLANK: Paragraph = [], []
+"""An empty line."""
+
 # What a terminal without Unicode gets in place of the signs used here; any other character becomes an escape.
 _ASCII = str.maketrans(
     {"±": "+/-", "…": "~", "·": "*", "×": "x", "−": "-", "–": "-", "≤": "<=", "≥": ">=", "≠": "!=", "■": "#", "✓": "+",
@@ -201,7 +204,7 @@ def say_all(console: Console, paragraphs: Iterable[Paragraph], *, wrap: bool = T
 
 
 def _segments(console: Console, paragraph: Paragraph, width: int, *, wrap: bool) -> list[Segment]:
-    lead, pieces = ([_shown(console, piece) for piece in part] for part in paragraph)
+    lead, pieces = (_shown(console, part) for part in paragraph)
     line = "".join(text for text, _ in (*lead, *pieces)).rstrip()
     before = sum(cell_len(text) for text, _ in lead)
     room = max(width - before, 20)
@@ -236,9 +239,12 @@ def say_line(console: Console, text: str) -> None:
     console.print(Text(showable(console, text)), soft_wrap=True, highlight=False, emoji=False)
 
 
-def _shown(console: Console, piece: Piece) -> tuple[str, str]:
-    content, style = (piece, "") if isinstance(piece, str) else piece
-    return showable(console, content), style
+def _shown(console: Console, pieces: Sequence[Piece]) -> list[tuple[str, str]]:
+    """Return pieces as this console can show them; where it has no colours, they are one."""
+    shown = [(piece, "") if isinstance(piece, str) else piece for piece in pieces]
+    if console.color_system is None:
+        shown = [("".join(text for text, _ in shown), "")]
+    return [(showable(console, text), style) for text, style in shown]
 
 
 # A terminal shows the first entries of anything larger.
