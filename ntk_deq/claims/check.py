@@ -127,7 +127,8 @@ def check_formulas(
         checked.typed[key] = typed
         if section == "let" and entry is None and typed.type is not None:
             types[name] = typed.type
-            course.define(name, typed)
+            if kind is not None:
+                course.define(name, typed)
             if keeps_structure(typed, structured):
                 structured.add(name)
     return checked
@@ -262,11 +263,15 @@ def check_memory(typed: Expr, setting: Setting, structured: Set[str] = frozenset
     Raises:
         ExpressionError: A part has more entries than `ntk_deq.language.shapes.MAX_ENTRIES`.
     """
+    # Whether a type fits depends on the sizes of the setting alone, so that each is looked at once.
+    fits = setting.known.setdefault("fits", set())
     for node in typed.walk():
-        if node.type is None or node.type.sort is not Sort.MATRIX:
+        if node.type is None or node.type.sort is not Sort.MATRIX or node.type in fits:
             continue
         reason = too_large(node.type, setting.sizes)
-        if reason and keeps_structure(node, structured):
+        if reason is None:
+            fits.add(node.type)
+        elif keeps_structure(node, structured):
             reason = too_large(node.type, setting.sizes, structured=True)
         if reason:
             raise ExpressionError(f"{reason}.", (node.span.start, node.span.stop))

@@ -14,7 +14,7 @@ from ntk_deq.language.families import defined, downward, split_for, split_member
 from ntk_deq.language.hints import expression_problem, expression_text
 from ntk_deq.language.parser import parse
 from ntk_deq.language.run import PATH_LENGTH, RunKind
-from ntk_deq.language.tree import RANGED, Expr, Formula, Kind, Span
+from ntk_deq.language.tree import Expr, Formula, Kind, Span
 from ntk_deq.language.types import SCALAR, Reach, SizeRange, Type
 
 
@@ -64,12 +64,6 @@ def by_names(let: Mapping[str, Formula]) -> dict[str, Formula]:
         parts = formula.expr if first is None else Expr(Kind.AND, formula.expr.span, (first.expr, formula.expr))
         found[name] = replace(first or formula, expr=parts)
     return found
-
-
-def range_letters(let: Mapping[str, Formula], statements: Iterable[Formula]) -> set[str]:
-    """Return the letters that run over ranges in the formulas of a claim."""
-    found = {name for f in (*let.values(), *statements) for n in f.expr.walk() if n.kind in RANGED for name in n.names}
-    return found | {entry.reach.letter for entry in map(defined, let) if entry.reach is not None}
 
 
 def read_variables(

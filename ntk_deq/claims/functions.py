@@ -161,8 +161,9 @@ def write_out(
                 if broken and any(node.name in broken for node in formula.expr.walk() if node.args):
                     raise BrokenFunctionError(Definition("", "", (), formula.expr, ""), ExpressionError("", (0, 0)))
                 expr = opened.written_out(formula.expr)
-                formulas[name] = formula if expr is formula.expr else replace(formula, expr=expr)
-                written.called |= opened.used(formula.expr)
+                if expr is not formula.expr:
+                    formulas[name] = replace(formula, expr=expr)
+                    written.called |= opened.used(formula.expr)
             except ExpressionError as error:
                 if not isinstance(error, BrokenFunctionError):
                     written.errors.append(((section, name) if section else name, error))

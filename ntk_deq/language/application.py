@@ -26,6 +26,7 @@ _POINTS = ("grad", "jac")  # of a function these take a point, of a formula a va
 _OF_A_VARIABLE = frozenset({"argmin", "minimum", "supremum", "infimum"})  # also of a formula and a variable
 OPERATORS = frozenset(name for name, f in FUNCTIONS.items() if Parameter.OPERAND in f.parameters) | {*_POINTS}
 """What takes a function as its first argument."""
+_OF_FUNCTIONS = OPERATORS | {COMPOSE}
 
 
 @dataclass
@@ -84,7 +85,7 @@ class Functions:
         for node in expr.walk():
             if node.kind is Kind.FUNCTION or _is_open(node) or node.name in self.definitions:
                 return True
-            if node.kind is Kind.CALL and (not node.name or node.name in (OPERATORS | {COMPOSE})):
+            if node.kind is Kind.CALL and (not node.name or node.name in _OF_FUNCTIONS):
                 return True
         return False
 

@@ -201,20 +201,21 @@ class _Parser:
                 sign = self.take("not", "-")
                 chains.append(_Chain(_IN_FRONT[sign.kind][0], [], [sign.kind], sign.start))
             operand, first = self.operand(first), None
-            self.complete = self.place
-            level, compared = _BETWEEN.get(self.kind, 0), any(chain.level == _COMPARE for chain in chains)
-            if self.kind == "in" and weakest <= _COMPARE and not compared:
+            self.complete, behind = self.place, self.kind
+            level = _BETWEEN.get(behind, 0)
+            if behind == "in" and weakest <= _COMPARE and not any(chain.level == _COMPARE for chain in chains):
                 operand = self.inclusion(_closed(chains, operand, level))
-                level = _BETWEEN.get(self.kind, 0)
+                behind = self.kind
+                level = _BETWEEN.get(behind, 0)
                 if level >= _COMPARE:
                     self.refuse()
-            if level < weakest or self.kind == "in":
+            if level < weakest or behind == "in":
                 return _closed(chains, operand, 0)
             operand = _closed(chains, operand, level)
             if not chains or chains[-1].level != level:
                 chains.append(_Chain(level, [], [], operand.span.start))
             chains[-1].operands.append(operand)
-            chains[-1].signs.append(self.kind)
+            chains[-1].signs.append(behind)
             self.place += 1
 
     def inclusion(self, subgradient: Expr) -> Expr:
@@ -230,15 +231,14 @@ class _Parser:
         """Read an atom, unless it is there, with the primes and braces behind it."""
         if tree is None:
             tree = self.atom()
-        while True:
+        while self.kind in ("'", "{"):
             if self.skip("'"):
                 tree = Expr(Kind.TRANSPOSE, self.span(tree.span.start), (tree,))
             elif self.skip("{"):
                 selectors = self.listed(self.selector)
                 self.take("}")
                 tree = piece_of(tree, selectors, self.span(tree.span.start))
-            else:
-                return tree
+        return tree
 
     def selector(self) -> tuple[Expr, ...]:
         """Read an index, the two ends of a range of them, or nothing for all of them."""
@@ -255,7 +255,8 @@ class _Parser:
             return self.named(token, [])
         self.take("NUMBER", "(", "[")
         if token.kind == "NUMBER":
-            return Expr(Kind.NUMBER, self.span(token.start), value=number_of(token.text, self.span(token.start)))
+            span = self.span(token.start)
+            return Expr(Kind.NUMBER, span, value=number_of(token.text, span))
         if token.kind == "(":
             inner = self.quantified()
             self.take(")")
@@ -343,15 +344,16 @@ class _Parser:
 
     def identifier(self, token: _Token) -> str:
         """Return the name that a token is."""
-        name, span = token.text, Span(token.start, token.stop)
-        if token.kind == "MEMBER":
-            name = name[1:-1]
-            if not _MEMBER.fullmatch(name):
-                self.fail("between backquotes stands a member by its number.", span)
-        if name in KEYWORDS:
-            self.fail(f"`{name}` is a word of the language and cannot be a name.", span)
-        if len(name) > MAX_LITERAL:
-            self.fail(f"a name may have at most {MAX_LITERAL} characters. Got {len(name)}.", span)
+        member = token.kind == "MEMBER"
+        name, wrong = token.text[1:-1] if member else token.text, ""
+        if member and not _MEMBER.fullmatch(name):
+            wrong = "between backquotes stands a member by its number."
+        elif name in KEYWORDS:
+            wrong = f"`{name}` is a word of the language and cannot be a name."
+        elif len(name) > MAX_LITERAL:
+            wrong = f"a name may have at most {MAX_LITERAL} characters. Got {len(name)}."
+        if wrong:
+            self.fail(wrong, Span(token.start, token.stop))
         return name
 
 
@@ -426,7 +428,7 @@ def _whole(text: str, read: Callable[[_Parser], Expr]) -> Expr:
     if not text.strip():
         raise ExpressionError("an expression is missing: the text is empty.", (0, len(text)))
     opened = 0
-    for bracket in re.finditer(r"[()\[\]{}]", text):
+    for bracket in re.finditer(r"[()\[\]{}]", text) if len(text) > MAX_DEPTH else ():
         opened += 1 if bracket[0] in "([{" else -1
         _check_depth(opened, bracket.span())
     parser = _Parser(text)

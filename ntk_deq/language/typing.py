@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -121,8 +121,17 @@ def _plain(type_: Type | None, shapes: Shapes | None = None) -> str:
 
 _PARAMETER_ROLES = {Parameter.SIZE: Role.SIZE, Parameter.INDEX: Role.PLACE, Parameter.VARIABLE: Role.VARIABLE}
 
-
-_OF_VALUES = frozenset(Kind) - {Kind.INDEX, Kind.POWER, Kind.CALL, *QUANTIFIERS}  # whose parts are values, as they are
+_OPERATORS: Mapping[Kind, Callable[[Expr, Shapes], Type]] = {
+    Kind.NUMBER: lambda node, shapes: SCALAR,
+    **dict.fromkeys((Kind.NEGATE, Kind.ADD, Kind.SUBTRACT), sum_),
+    Kind.MULTIPLY: product,
+    Kind.DIVIDE: division,
+    Kind.TRANSPOSE: transposition,
+    Kind.COMPARE: comparison,
+    **dict.fromkeys((Kind.AND, Kind.OR, Kind.NOT, *QUANTIFIERS), truth),
+}
+"""The rules of kinds whose type follows from those of their parts and from what is known of sizes."""
+_OF_VALUES = _OPERATORS.keys() - QUANTIFIERS  # whose parts are values, as they are
 _OF_A_PLACE = (Kind.NUMBER, Kind.NAME, Kind.ADD, Kind.SUBTRACT, Kind.MULTIPLY)
 
 
@@ -137,38 +146,43 @@ class _Checker(Scoped):
 
     def visit(self, node: Expr, bound: frozenset[str], role: Role) -> Expr:
         """Type a node and all below it. One interpreter frame a level, so that the parser's depth limit suffices."""
-        if node.kind in RANGED:
-            return self._ranged(node, bound, role)
-        if node.kind is Kind.CALL and node.args and node.args[0].kind is Kind.OVER:
-            return self._folded(node, bound, role) if node.name != COMPOSE else self.composed(node, bound)
-        if node.kind is Kind.CALL and node.name in MARKS:
-            return self.marked(node, bound, role)
-        if node.kind is Kind.CALL and node.args and node.args[0].kind is Kind.FUNCTION:
-            return self.of_function(node, bound, role)
-        if node.kind is Kind.NAME:
-            node = self.scope.renamed(node)
-        if role is Role.VALUE and node.name in self.steps.indexed:
-            node = self.scope.at_step(node, family=node.name in self.members.families, strict=self.start)
-        if role is Role.VALUE and node.kind is Kind.NAME and self._is_constant(node, bound):
-            node = replace(node, kind=Kind.CALL)
-        elif role is Role.VALUE and node.kind is Kind.CALL and node.name in BY_NAME:
-            self._parameters(node)
-            args = tuple(self.visit(arg, bound, Role.VALUE) for arg in node.args[1:])
-            self._check_argument(node.name, Parameter.VALUE, args[0])
-            formula = by_name(replace(node, args=(node.args[0], *args)))
-            return replace(self, written=True).visit(formula, bound, role)
-        roles = self._roles(node, role)
+        roles: tuple[Role, ...] = (role,) * len(node.args)
         inner = bound
-        if node.kind in QUANTIFIERS:
-            self.steps.check_quantifier(node, self.shapes.sizes)
-            inner = bound | frozenset(node.names)
+        if role is not Role.VALUE or node.kind not in _OF_VALUES:
+            if node.kind in RANGED:
+                return self._ranged(node, bound, role)
+            if node.kind is Kind.CALL and node.args:
+                first = node.args[0].kind
+                if first is Kind.OVER:
+                    return self._folded(node, bound, role) if node.name != COMPOSE else self.composed(node, bound)
+                if node.name in MARKS:
+                    return self.marked(node, bound, role)
+                if first is Kind.FUNCTION:
+                    return self.of_function(node, bound, role)
+            if node.kind is Kind.NAME:
+                node = self.scope.renamed(node)
+            if role is Role.VALUE and node.name in self.steps.indexed:
+                node = self.scope.at_step(node, family=node.name in self.members.families, strict=self.start)
+            if role is Role.VALUE and node.kind is Kind.NAME and self._is_constant(node, bound):
+                node = replace(node, kind=Kind.CALL)
+            elif role is Role.VALUE and node.kind is Kind.CALL and node.name in BY_NAME:
+                self._parameters(node)
+                args = tuple(self.visit(arg, bound, Role.VALUE) for arg in node.args[1:])
+                self._check_argument(node.name, Parameter.VALUE, args[0])
+                formula = by_name(replace(node, args=(node.args[0], *args)))
+                return replace(self, written=True).visit(formula, bound, role)
+            if node.kind is not Kind.NAME or role is not Role.VALUE:
+                roles = self._roles(node, role)
+            if node.kind in QUANTIFIERS:
+                self.steps.check_quantifier(node, self.shapes.sizes)
+                inner = bound | frozenset(node.names)
         typed = []
         for child, child_role in zip(node.args, roles, strict=True):
             typed.append(self.visit(child, inner, child_role))
         node = Expr(node.kind, node.span, tuple(typed), node.name, node.names, node.operators, node.value)
         # The node is new, and nobody else has seen it yet.
         object.__setattr__(node, "type", self._type(node, bound, role))
-        return _written_out(node)
+        return _written_out(node) if node.kind is Kind.CALL else node
 
     def _ranged(self, node: Expr, bound: frozenset[str], role: Role, taken_by: str = "") -> Expr:
         """Type what is said or taken over a range."""
@@ -198,8 +212,6 @@ class _Checker(Scoped):
 
     def _roles(self, node: Expr, role: Role) -> tuple[Role, ...]:
         """Return how the children are to be read, and refuse a kind of node that has no place here."""
-        if role is Role.VALUE and node.kind in _OF_VALUES:
-            return (Role.VALUE,) * len(node.args)
         if role in (Role.STEP, Role.BOUND):
             self.steps.check_part(node, bracket=role is Role.STEP)
         if role is Role.MEMBER:
@@ -242,43 +254,32 @@ class _Checker(Scoped):
 
     def _type(self, node: Expr, bound: frozenset[str], role: Role) -> Type:
         """Return the type of a node whose children have theirs."""
+        if role is not Role.VALUE and role is not Role.CONDITION:
+            return self._part(node, bound, role)
+        match node.kind:
+            case Kind.NAME:
+                return self._name(node, bound)
+            case Kind.CALL:
+                return self._call(node)
+            case Kind.POWER:
+                return power(node, self.shapes, self.members.letters)
+            case Kind.INDEX:
+                return self._indexed(node)
+            case Kind.AT:
+                return self._at(node)
+            case Kind.FUNCTION:
+                fail(node.span, "a function is no value.")
+            case Kind.COMPARE if role is Role.CONDITION:
+                return self._condition(node)
+        return _OPERATORS[node.kind](node, self.shapes)
+
+    def _part(self, node: Expr, bound: frozenset[str], role: Role) -> Type:
+        """Return the type of what is no value: a step, a member, a size, a variable."""
         if role is Role.MEMBER:
             return self.members.index(node, bound)
         if role in (Role.STEP, Role.BOUND):
             return self.steps.step(node, bound | self.members.letters.keys())
-        if role in (Role.SIZE, Role.PLACE):
-            return self._size_part(node)
-        if role is Role.VARIABLE:
-            return self._variable(node)
-        match node.kind:
-            case Kind.FUNCTION:
-                fail(node.span, "a function is no value.")
-            case Kind.NUMBER:
-                return SCALAR
-            case Kind.NAME:
-                return self._name(node, bound)
-            case Kind.INDEX:
-                return self._indexed(node)
-            case Kind.CALL:
-                return self._call(node)
-            case Kind.AT:
-                return self._at(node)
-            case Kind.NEGATE | Kind.ADD | Kind.SUBTRACT:
-                return sum_(node, self.shapes)
-            case Kind.MULTIPLY:
-                return product(node, self.shapes)
-            case Kind.DIVIDE:
-                return division(node, self.shapes)
-            case Kind.POWER:
-                return power(node, self.shapes, self.members.letters)
-            case Kind.TRANSPOSE:
-                return transposition(node, self.shapes)
-            case Kind.COMPARE:
-                return self._condition(node) if role is Role.CONDITION else comparison(node, self.shapes)
-            case Kind.AND | Kind.OR | Kind.NOT | Kind.FOR_ALL | Kind.FOR_SOME:
-                return truth(node, self.shapes)
-            case Kind.EACH | Kind.SOME | Kind.OVER:  # typed where they are visited
-                return BOOLEAN
+        return self._variable(node) if role is Role.VARIABLE else self._size_part(node)
 
     def _condition(self, node: Expr) -> Type:
         """Return the type of a comparison of steps, with each other or with numbers."""
@@ -436,8 +437,8 @@ class _Checker(Scoped):
 
 
 def _written_out(node: Expr) -> Expr:
-    """Return the comparison with zero that a statement such as psd(A) is short for, and any other node as it is."""
-    short = FUNCTIONS[node.name].stands_for if node.kind is Kind.CALL else None
+    """Return the comparison with zero that a call such as psd(A) is short for, and any other call as it is."""
+    short = FUNCTIONS[node.name].stands_for
     if short is None:
         return node
     value = replace(node, name=short[0], type=SCALAR)

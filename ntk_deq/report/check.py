@@ -25,12 +25,13 @@ from ntk_deq.claims.describe import (
     run_words,
     size_words,
 )
-from ntk_deq.claims.entries import by_names, range_letters
+from ntk_deq.claims.entries import by_names
 from ntk_deq.claims.runs import start_formulas
 from ntk_deq.errors import Problem, shortened
 from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import DomainKind, Free
-from ntk_deq.language.tree import BOUND, QUANTIFIERS, Expr, Formula, Kind
+from ntk_deq.language.families import defined
+from ntk_deq.language.tree import BOUND, QUANTIFIERS, RANGED, Expr, Formula, Kind
 from ntk_deq.language.types import BOOLEAN, Type
 from ntk_deq.report.console import BLANK, Paragraph, Piece, one_line, printable, say, say_all
 
@@ -257,7 +258,7 @@ def _names(claim: Claim) -> dict[str, Type]:
         *by_names(claim.let),
         *(letter for setting in claim.settings for letter in setting.sizes),
     }
-    own |= range_letters(claim.let, (*claim.assume.values(), *claim.conclude.values()))
+    own |= {entry.reach.letter for entry in map(defined, claim.let) if entry.reach is not None}
     used: dict[str, Type] = {}
     start = start_formulas(claim).values()
     members = {
@@ -268,14 +269,13 @@ def _names(claim: Claim) -> dict[str, Type]:
     }
     for formula in (*claim.let.values(), *claim.assume.values(), *claim.conclude.values(), *start):
         for node in formula.expr.walk():
-            if node.kind not in (Kind.NAME, Kind.INDEX) or node.name in own or BOUND in node.name or node.type is None:
-                continue
-            if node.name in members:
-                name, type_ = members[node.name]
-                used.setdefault(name, type_)
-            elif not node.type.sort.is_index:
-                used.setdefault(node.name, node.type)
-    return used
+            if node.kind in RANGED:
+                own.update(node.names)
+            elif node.kind is Kind.NAME or node.kind is Kind.INDEX:
+                if node.name not in used and node.type is not None and BOUND not in node.name:
+                    if node.name in members or not node.type.sort.is_index:
+                        used[node.name] = node.type
+    return dict(members.get(name, (name, type_)) for name, type_ in used.items() if name not in own)
 
 
 def _domain_words(free: Free) -> str:
