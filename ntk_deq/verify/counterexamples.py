@@ -27,7 +27,7 @@ from ntk_deq.evaluation.instance import Instance
 from ntk_deq.falsify import rescaled
 from ntk_deq.falsify.domains import contains
 from ntk_deq.falsify.search.campaign import SearchResult, search
-from ntk_deq.falsify.search.starts import marked_instances, plain_instance
+from ntk_deq.falsify.search.starts import marked_instances
 from ntk_deq.falsify.shrink import shrink
 from ntk_deq.files import own_folder, write_whole
 from ntk_deq.language.declaration import Setting
@@ -228,9 +228,7 @@ def find_counterexamples(
             if confirm(instance):
                 return Attack((known[id(instance)],), (), evaluations)
     if setting.universal:
-        low = plain_instance(setting, claim.given, {letter: size.low for letter, size in setting.sizes.items()})
-        marked = marked_instances(low, {**setting.free, **claim.given}, marks(claim))
-        starts = [*starts, *islice(marked, _MARKED)]
+        starts = [*starts, *islice(marked_instances(setting, claim.given, marks(claim)), _MARKED)]
     scorer_of = partial(twin_of(claim).scorer, claim, setting, **how)
     scorers = [scorer_of()]
     if scorers[0].joint:

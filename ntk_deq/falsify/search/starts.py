@@ -109,17 +109,19 @@ def _structured(
     return Instance(setting.name, ", ".join(words), dict(sizes), values, 0)
 
 
-def marked_instances(base: Instance, free: Mapping[str, Free], marks: Sequence[float]) -> Iterator[Instance]:
-    """Yield the base with a scalar, every entry of a tensor, or all scalars together at each of some numbers.
+def marked_instances(setting: Setting, given: Mapping[str, Free], marks: Sequence[float]) -> Iterator[Instance]:
+    """Yield the simplest instance with a scalar, all entries of a tensor, or all scalars at each of some numbers.
 
     The marks of a formula are numbers at which, or between which, it may change: a window between two steps is narrower
     than any draw finds.
 
     Args:
-        base: A simple instance.
-        free: The variables.
+        setting: The setting.
+        given: Further variables.
         marks: The numbers.
     """
+    base = plain_instance(setting, given, {letter: size.low for letter, size in setting.sizes.items()})
+    free = {**setting.free, **given}
     names = [name for name in free if name in base.values]
     scalars = [name for name in names if base.values[name].ndim == 0]
     groups = [[name] for name in names] + ([scalars] if len(scalars) > 1 else [])
