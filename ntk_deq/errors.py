@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import difflib
 import re
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from types import UnionType
 
 
 class NtkDeqError(Exception):
@@ -78,6 +80,41 @@ def check_whole(value: object, name: str, where: str, least: int = 1) -> None:
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ArgumentError(f"`{name}` of {where} must be an integer >= {least}. Got {value!r:.60}.")
+
+
+def is_number(value: object) -> bool:
+    """Say whether a value is a plain number: no truth value, no tensor, no integer that float64 cannot hold.
+
+    Example:
+        >>> is_number(0.5), is_number(True), is_number(10**400)
+        (True, False, False)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return isinstance(value, float) or abs(value) <= sys.float_info.max
+
+
+def check_instance(value: object, kind: type | UnionType, name: str, where: str, what: str) -> None:
+    """Refuse what is of another kind.
+
+    Args:
+        value: What was given.
+        kind: Its class, or several.
+        name: The argument.
+        where: Whose argument it is.
+        what: Such a value, in words.
+
+    Raises:
+        ArgumentError: It is of another one.
+
+    Example:
+        >>> check_instance(1, dict, "depth", "system", "a mapping")
+        Traceback (most recent call last):
+            ...
+        ntk_deq.errors.ArgumentError: `depth` of system must be a mapping. Got 1.
+    """
+    if not isinstance(value, kind):
+        raise ArgumentError(f"`{name}` of {where} must be {what}. Got {value!r:.60}.")
 
 
 def shortened(text: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence as Paths
 from dataclasses import dataclass
 from itertools import islice
+from os import PathLike
 from pathlib import Path
 
 from ntk_deq.claims.assemble import assemble
@@ -14,7 +15,7 @@ from ntk_deq.claims.documents import Document, embedded_document, read_documents
 from ntk_deq.claims.inheritance import Draft, inherit, own_names
 from ntk_deq.claims.schema import MAX_LABEL
 from ntk_deq.claims.settings import SettingRecord, build_setting
-from ntk_deq.errors import ClaimFileError, Position, Problem
+from ntk_deq.errors import ClaimFileError, Position, Problem, check_instance
 from ntk_deq.files.yaml import Mapping, Node, Scalar, Sequence, joined_below
 from ntk_deq.language.hints import SHOWN, did_you_mean
 
@@ -37,8 +38,10 @@ def load_suite(path: str | Path, *, allow_data: Paths[Path] = ()) -> Suite:
         The suite. A claim that is wrong by itself is an `IllFormed`; the others are ready to be judged.
 
     Raises:
+        ArgumentError: `path` is no path.
         ClaimFileError: A file as a whole cannot be used; its `problems` say where and why.
     """
+    check_instance(path, str | PathLike, "path", "load_suite", "the path of a claim file")
     documents = read_documents(Path(path))
     loader = _Loader(documents, tuple(allow_data))
     top = documents[0]

@@ -27,7 +27,7 @@ from ntk_deq.dynamics.recursion import (
     step_taken,
     steps_with_bits,
 )
-from ntk_deq.errors import ArgumentError, ExpressionError, LimitError, Position
+from ntk_deq.errors import ArgumentError, ExpressionError, LimitError, Position, check_instance
 from ntk_deq.evaluation.derivatives.derivative import PROVIDERS
 from ntk_deq.evaluation.environment import Environment, Notes, OutsideClaimError
 from ntk_deq.evaluation.quantity import Matrix, Scalar
@@ -96,7 +96,7 @@ def iterate(
         first = 0 if before is None else _start(before)[1]
         if first + steps > MAX_STEPS:
             raise ArgumentError(f"`steps` of iterate end at {MAX_STEPS} at the latest. Got {steps} after {first}.")
-        states, error, certified, detail = _of_formulas(step, _values(values or {}), first + steps)
+        states, error, certified, detail = _of_formulas(step, _values({} if values is None else values), first + steps)
         if before is not None:
             _check_continued(before, states, error)
         states = states[first:]
@@ -145,6 +145,7 @@ def _check_continued(before: TrainingRun, states: list[State], error: float) -> 
 
 def _values(values: Mapping[str, Tensor | float]) -> dict[str, Tensor]:
     """Return the values of names in float64."""
+    check_instance(values, Mapping, "values", "iterate", "a mapping of names to numbers and tensors")
     found = {}
     for name, value in values.items():
         try:
@@ -298,6 +299,8 @@ def _of_formulas(
     step: Mapping[str, str], values: Mapping[str, Tensor | float], steps: int
 ) -> tuple[list[State], float, bool, str]:
     """Return the states, how far they are from the exact ones, whether that is proven, and why the run breaks off."""
+    for text in step.values():
+        check_instance(text, str, "step", "iterate", "a mapping of names to formulas")
     let = _typed(step, values)
     env = _environment(let, values, steps, None)
     if sum(torch.as_tensor(value).numel() for value in values.values()) <= SMALL:

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from ntk_deq.dynamics.field import GradientField
 from ntk_deq.dynamics.settings import checked_problem
-from ntk_deq.errors import ArgumentError
-from ntk_deq.files.archives import is_number
+from ntk_deq.errors import ArgumentError, is_number
 from ntk_deq.quantities.kernel import ntk_gram
 from ntk_deq.systems.declared_model import WholeModel
 from ntk_deq.systems.model import EquilibriumModel, output_loss
@@ -103,6 +102,9 @@ def measured_rate(
             raise ArgumentError(f"`{name}` of measured_rate must be a tensor. Got {type(value).__name__}.")
     at, loss = at.detach().cpu().double(), loss.detach().cpu().double()
     _check_record(at, loss, tail, floor)
+    for name, end in {"start": start, "stop": stop}.items():
+        if end is not None and not is_number(end):
+            raise ArgumentError(f"`{name}` of measured_rate must be a number or None. Got {end!r:.60}.")
     place, height = _chosen_points(at, loss, start, stop, tail, floor)
     if len(place) < _FEWEST_POINTS:
         raise ArgumentError(
@@ -229,9 +231,9 @@ def _check_record(at: Tensor, loss: Tensor, tail: float, floor: float | None) ->
         raise ArgumentError("`at` of measured_rate must be finite and increasing. Got a place that is not.")
     if not bool(((loss >= 0) & torch.isfinite(loss)).all()):
         raise ArgumentError("`loss` of measured_rate must be finite and >= 0. Got an entry that is not.")
-    if not 0 < tail <= 1:
+    if not (is_number(tail) and 0 < tail <= 1):
         raise ArgumentError(f"`tail` of measured_rate must be a number with 0 < tail <= 1. Got {tail!r}.")
-    if floor is not None and not 0 <= floor < math.inf:
+    if floor is not None and not (is_number(floor) and 0 <= floor < math.inf):
         raise ArgumentError(f"`floor` of measured_rate must be a number >= 0. Got {floor!r}.")
 
 

@@ -18,12 +18,12 @@ from torch import Tensor
 
 from ntk_deq.dynamics.flow.integrator import check_method
 from ntk_deq.dynamics.series import check_snapshots
-from ntk_deq.errors import ArgumentError, check_whole
-from ntk_deq.files.archives import is_number, owned
+from ntk_deq.errors import ArgumentError, check_whole, is_number
+from ntk_deq.files.archives import owned
 from ntk_deq.language.declaration import Role, model_names
 from ntk_deq.language.run import GRADIENT_DESCENT, GRADIENT_FLOW
 from ntk_deq.package import __version__
-from ntk_deq.systems.checks import check_loss, check_model, check_variables
+from ntk_deq.systems.checks import check_model, check_problem
 from ntk_deq.systems.model import EquilibriumModel, model_class
 
 
@@ -43,37 +43,6 @@ def checked_problem(model: EquilibriumModel, X: Tensor | None, y: Tensor | None,
     X, y = model.data(X, y)
     check_problem(model, X, y, where)
     return X, y
-
-
-def check_problem(model: EquilibriumModel, X: Tensor, y: Tensor, where: str) -> None:
-    """Refuse a model, inputs or targets that are of the wrong kind or do not fit each other.
-
-    Args:
-        model: The model.
-        X: Inputs, one sample a row.
-        y: Targets.
-        where: Whose arguments they are.
-
-    Raises:
-        ArgumentError: The message names the first thing that is wrong.
-
-    Example:
-        >>> from ntk_deq.systems import ImplicitReLU
-        >>> model = ImplicitReLU.random(2, 3, generator=torch.Generator().manual_seed(0))
-        >>> X = torch.eye(2, dtype=torch.float64)
-        >>> check_problem(model, X.to_sparse(), X[0], "gradient-descent")
-        Traceback (most recent call last):
-            ...
-        ntk_deq.errors.ArgumentError: `X` of gradient-descent must be a dense tensor. Got torch.sparse_coo.
-    """
-    check_model(model, where)
-    check_loss(model.signature, where)
-    signature = model.signature
-    data = {**dict.fromkeys(signature.names(Role.INPUT), X), **dict.fromkeys(signature.names(Role.TARGET), y)}
-    for name, value in data.items():
-        if isinstance(value, Tensor) and value.layout is not torch.strided:
-            raise ArgumentError(f"`{name}` of {where} must be a dense tensor. Got {value.layout}.")
-    check_variables(signature, {**model.parameters(), **data})
 
 
 def _check_until(until: float, where: str) -> None:

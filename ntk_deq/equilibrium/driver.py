@@ -13,10 +13,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ntk_deq.equilibrium.result import Equilibrium, Status, is_batched, tangents_off
+from ntk_deq.equilibrium.result import Equilibrium, Status, check_map, is_batched, tangents_off
 from ntk_deq.equilibrium.solvers import Picard, Solver, as_solver
 from ntk_deq.equilibrium.splitting import MonotoneLayer, Splitting
-from ntk_deq.errors import ArgumentError, EquilibriumError
+from ntk_deq.errors import ArgumentError, EquilibriumError, is_number
 
 
 def row_norms(rows: Float[Tensor, "B n"]) -> Float[Tensor, " B"]:
@@ -142,7 +142,7 @@ def solve_fixed_point(
         (0.739085133215, True)
     """
     method = as_solver(solver)
-    _check_initial(initial, batch_dims)
+    check_map(initial, batch_dims, step)
     criteria = Criteria.resolve(initial.dtype, rtol, atol, max_steps)
     bound = _check_contraction(contraction)
     with torch.no_grad(), tangents_off():
@@ -422,19 +422,10 @@ def _evaluate(step: Callable[[Tensor], Tensor], point: Tensor) -> Tensor:
     return image
 
 
-def _check_initial(initial: Tensor, batch_dims: int) -> None:
-    if not (isinstance(initial, Tensor) and initial.is_floating_point()):
-        got = f"dtype {initial.dtype}" if isinstance(initial, Tensor) else type(initial).__name__
-        raise ArgumentError(f"`initial` of a fixed point must be a real floating-point tensor. Got {got}.")
-    if not (isinstance(batch_dims, int) and 0 <= batch_dims <= initial.ndim):
-        allowed = f"an integer from 0 to {initial.ndim}, the dimensions of `initial`"
-        raise ArgumentError(f"`batch_dims` must be {allowed}. Got {batch_dims!r}.")
-
-
 def _check_contraction(contraction: float | Tensor | None) -> float | None:
     if contraction is None:
         return None
-    value = float(contraction)
-    if value < 0:
-        raise ArgumentError(f"`contraction` must be a number >= 0 or None. Got {value!r}.")
-    return value
+    number = is_number(contraction) or (isinstance(contraction, Tensor) and contraction.numel() == 1)
+    if not number or float(contraction) < 0:
+        raise ArgumentError(f"`contraction` must be a number >= 0 or None. Got {contraction!r:.60}.")
+    return float(contraction)

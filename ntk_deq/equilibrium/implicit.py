@@ -23,6 +23,7 @@ from ntk_deq.equilibrium.driver import DEFAULT_MAX_STEPS, solve_fixed_point
 from ntk_deq.equilibrium.result import (
     Equilibrium,
     check_closure,
+    check_map,
     outer_tangents_kept,
     tangents_off,
     unwrap_finished,
@@ -125,6 +126,7 @@ def fixed_point(
         on_adjoint=on_adjoint,
         bound=None if prepared is None else lambda *values: prepared(*restored(values)),
     )
+    check_map(initial, batch_dims, step)
     check_closure(flat_step, [initial, *tensors])
     value: Tensor = _FixedPoint.apply(problem, initial, *tensors)
     return value

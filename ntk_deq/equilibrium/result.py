@@ -212,6 +212,27 @@ def one_line(name: str, rows: Mapping[str, object]) -> str:
     return f"{name}({', '.join(f'{key}={value}' for key, value in rows.items())})"
 
 
+def check_map(initial: Tensor, batch_dims: int, step: object) -> None:
+    """Refuse what is no map, or no point that one could start from.
+
+    Args:
+        initial: The point.
+        batch_dims: How many of its leading dimensions count samples.
+        step: The map.
+
+    Raises:
+        ArgumentError: The message says which, what is allowed and what came.
+    """
+    if not callable(step):
+        raise ArgumentError(f"The map of a fixed point must be a function of a tensor. Got {step!r:.60}.")
+    if not (isinstance(initial, Tensor) and initial.is_floating_point()):
+        got = f"dtype {initial.dtype}" if isinstance(initial, Tensor) else type(initial).__name__
+        raise ArgumentError(f"`initial` of a fixed point must be a real floating-point tensor. Got {got}.")
+    if not (isinstance(batch_dims, int) and 0 <= batch_dims <= initial.ndim):
+        allowed = f"an integer from 0 to {initial.ndim}, the dimensions of `initial`"
+        raise ArgumentError(f"`batch_dims` must be {allowed}. Got {batch_dims!r}.")
+
+
 def check_closure(step: Callable[..., Tensor], tensors: Sequence[Tensor]) -> None:
     """Evaluate `step` once on plain copies of its arguments; anything tracked in the output came from a closure.
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import re
 import struct
-import sys
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -24,7 +23,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ntk_deq.errors import DataError
+from ntk_deq.errors import DataError, is_number
 from ntk_deq.files import open_regular
 
 _MAGIC = b"\x93NUMPY"
@@ -258,18 +257,6 @@ def owned(value: Tensor) -> Tensor:
         (3, 1)
     """
     return value.detach().clone(memory_format=torch.contiguous_format)
-
-
-def is_number(value: object) -> bool:
-    """Say whether a value is a plain number: no truth value, no tensor, no integer that float64 cannot hold.
-
-    Example:
-        >>> is_number(0.5), is_number(True), is_number(10**400)
-        (True, False, False)
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return isinstance(value, float) or abs(value) <= sys.float_info.max
 
 
 MOST_STEPS = 2**53

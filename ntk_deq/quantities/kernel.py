@@ -7,7 +7,7 @@ Parameter Jacobians by the implicit function theorem with dense solves: the plai
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 import torch
 from jaxtyping import Float
@@ -17,7 +17,7 @@ from ntk_deq.equilibrium.driver import DEFAULT_MAX_STEPS, Criteria
 from ntk_deq.equilibrium.solvers import Solver
 from ntk_deq.errors import ArgumentError, LimitError, name_hint
 from ntk_deq.quantities.tangent_kernel import KernelMethod, KernelSolver, TangentKernel, gram, structured_blocks
-from ntk_deq.systems.checks import check_inputs
+from ntk_deq.systems.checks import check_inputs, check_model
 from ntk_deq.systems.declared_model import WholeModel
 from ntk_deq.systems.model import EquilibriumModel
 from ntk_deq.systems.parameter_slopes import UnstructuredError
@@ -207,6 +207,7 @@ def ntk_gram(
     """
     if isinstance(model, WholeModel):
         raise ArgumentError(f"There is no tangent kernel of {model.signature.name}: {model.reason.removesuffix('.')}.")
+    check_model(model, "ntk_gram")
     check_inputs(model, X1)
     if X2 is not None:
         check_inputs(model, X2)
@@ -258,8 +259,8 @@ def _names(model: EquilibriumModel, parameters: Sequence[str] | None) -> tuple[s
     if parameters is None:
         return known
     allowed = f"names out of {', '.join(known)}"
-    if isinstance(parameters, str):
-        raise ArgumentError(f"`parameters` of ntk_gram must be a sequence of {allowed}. Got the text {parameters!r}.")
+    if isinstance(parameters, str) or not isinstance(parameters, Sequence | Set):
+        raise ArgumentError(f"`parameters` of ntk_gram must be a sequence of {allowed}. Got {parameters!r:.60}.")
     chosen = tuple(parameters)
     for name in chosen:
         if name not in known:
@@ -274,7 +275,7 @@ def _names(model: EquilibriumModel, parameters: Sequence[str] | None) -> tuple[s
 
 def _method(method: str) -> KernelMethod:
     known = [entry.value for entry in KernelMethod]
-    if method not in known:
+    if not isinstance(method, str) or method not in known:
         hint = name_hint(method, known)
         raise ArgumentError(f"`method` of ntk_gram must be one of {', '.join(known)}. Got {method!r}.{hint}")
     return KernelMethod(method)

@@ -27,8 +27,7 @@ from jaxtyping import Float
 from scipy.optimize import brentq
 from torch import Tensor
 
-from ntk_deq.errors import ArgumentError, NtkDeqError, check_whole
-from ntk_deq.files.archives import is_number
+from ntk_deq.errors import ArgumentError, NtkDeqError, check_whole, is_number
 from ntk_deq.quantities.objective import (
     Loss,
     Normalisation,
@@ -424,7 +423,7 @@ def _check_counts(dimensions: int, points: int, reach: float | None, workers: in
     check_whole(workers, "workers", "landscape")
     if workers > 1 and sys.platform != "linux":
         raise ArgumentError(f"`workers` of landscape must be 1 on systems other than Linux. Got {workers}.")
-    if dimensions not in (1, 2) or isinstance(dimensions, bool):
+    if isinstance(dimensions, bool) or not isinstance(dimensions, int) or dimensions not in (1, 2):
         raise ArgumentError(f"`dimensions` of landscape must be 1 or 2. Got {dimensions!r}.")
     if isinstance(points, bool) or not isinstance(points, int) or points < 3 or points % 2 == 0:
         raise ArgumentError(f"`points` of landscape must be an odd integer >= 3. Got {points!r}.")

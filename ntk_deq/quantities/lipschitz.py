@@ -23,7 +23,7 @@ from ntk_deq.certified.rounding import add_up, divide_up, multiply_up
 from ntk_deq.certified.structured import densified
 from ntk_deq.equilibrium.result import html_table, one_line
 from ntk_deq.equilibrium.slopes import banach_bound
-from ntk_deq.errors import ArgumentError, check_whole
+from ntk_deq.errors import ArgumentError, check_whole, is_number
 from ntk_deq.evaluation.balls import evaluate, evaluate_scalar
 from ntk_deq.evaluation.derivatives.derivative import PROVIDERS
 from ntk_deq.evaluation.environment import Environment, Notes
@@ -31,7 +31,7 @@ from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.functions import entrywise_of
 from ntk_deq.language.row_program import Op, Row
 from ntk_deq.language.tree import Expr
-from ntk_deq.systems.checks import check_inputs
+from ntk_deq.systems.checks import check_inputs, check_model
 from ntk_deq.systems.formula_model import FormulaModel
 from ntk_deq.systems.model import EquilibriumModel
 from ntk_deq.systems.solve import predict
@@ -111,9 +111,16 @@ def lipschitz_bounds(
         >>> round(found.lower, 6), round(found.upper, 6), found.how
         (6.0, 6.0, 'monotone 0.5')
     """
+    check_model(model, "lipschitz_bounds")
     check_inputs(model, X)
     check_whole(rounds, "rounds", "lipschitz_bounds", 0)
-    if box is not None and not (len(box) == 2 and all(map(math.isfinite, box)) and box[0] < box[1]):
+    check_whole(seed, "seed", "lipschitz_bounds", 0)
+    if box is not None and not (
+        isinstance(box, tuple | list)
+        and len(box) == 2
+        and all(map(is_number, box))
+        and -math.inf < box[0] < box[1] < math.inf
+    ):
         raise ArgumentError(f"`box` of lipschitz_bounds must be two finite numbers, low < high. Got {box!r}.")
     upper, how = _upper(model)
     rows = model.input_rows(X).detach().clone()

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from ntk_deq.equilibrium.result import Equilibrium
 from ntk_deq.errors import ArgumentError, EquilibriumError
+from ntk_deq.systems.checks import check_inputs, check_problem
 from ntk_deq.systems.model import EquilibriumModel, output_loss
 from ntk_deq.systems.solve import solve_equilibrium
 
@@ -90,7 +91,10 @@ class Objective:
         if isinstance(model, EquilibriumModel):
             options = {"solver": solver, "rtol": rtol, "max_steps": max_steps}
             return cls(
-                _detached(model.parameters()), _of_model(model, X, y, loss, chunk, options), where, unsolved == "last"
+                _detached(model.parameters()),
+                _of_model(model, X, y, loss, chunk, options, where),
+                where,
+                unsolved == "last",
             )
         if not isinstance(model, nn.Module):
             raise ArgumentError(
@@ -151,9 +155,19 @@ def _number(found: object) -> float:
 
 
 def _of_model(
-    model: EquilibriumModel, X: Tensor | None, y: Tensor | None, loss: Loss | None, chunk: int | None, options: Any
+    model: EquilibriumModel,
+    X: Tensor | None,
+    y: Tensor | None,
+    loss: Loss | None,
+    chunk: int | None,
+    options: Any,
+    where: str,
 ) -> Callable[[Values], tuple[float, Equilibrium | None]]:
     inputs, targets = model.data(X, y)
+    if loss is None:
+        check_problem(model, inputs, targets, where)
+    else:
+        check_inputs(model, inputs)
     rows, state = model.input_rows(inputs), model.signature.state
     declared = None if loss is not None else output_loss(model, inputs, targets)
 

@@ -255,6 +255,37 @@ def check_loss(signature: ModelSignature, where: str) -> None:
         raise ArgumentError(f"{where}: {error}") from error
 
 
+def check_problem(model: EquilibriumModel, X: Tensor, y: Tensor, where: str) -> None:
+    """Refuse a model, inputs or targets that are of the wrong kind or do not fit each other.
+
+    Args:
+        model: The model.
+        X: Inputs, one sample a row.
+        y: Targets.
+        where: Whose arguments they are.
+
+    Raises:
+        ArgumentError: The message names the first thing that is wrong.
+
+    Example:
+        >>> from ntk_deq.systems import ImplicitReLU
+        >>> model = ImplicitReLU.random(2, 3, generator=torch.Generator().manual_seed(0))
+        >>> X = torch.eye(2, dtype=torch.float64)
+        >>> check_problem(model, X.to_sparse(), X[0], "gradient-descent")
+        Traceback (most recent call last):
+            ...
+        ntk_deq.errors.ArgumentError: `X` of gradient-descent must be a dense tensor. Got torch.sparse_coo.
+    """
+    check_model(model, where)
+    check_loss(model.signature, where)
+    signature = model.signature
+    data = {**dict.fromkeys(signature.names(Role.INPUT), X), **dict.fromkeys(signature.names(Role.TARGET), y)}
+    for name, value in data.items():
+        if isinstance(value, Tensor) and value.layout is not torch.strided:
+            raise ArgumentError(f"`{name}` of {where} must be a dense tensor. Got {value.layout}.")
+    check_variables(signature, {**model.parameters(), **data})
+
+
 def check_like(what: str, value: object, other: Tensor, *, shaped: bool = True) -> None:
     """Refuse what is no dense tensor of the dtype, the device and (if `shaped`) the shape of another.
 

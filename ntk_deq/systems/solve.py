@@ -406,6 +406,6 @@ class AnsweringModel(EquilibriumModel):
         own, state = self.parameters(), self.signature.state
         features = equilibrium_features(self, X)
         predictions = self.predictions(features, X)
-        check_like("`y` of loss", self.target_rows(y), predictions)
+        check_like("`y` of loss", y, self.declared(PREDICTIONS, predictions))
         more = {**own, state: self.declared(state, features)} if state else own
         return output_loss(self, X, y).value(predictions, more)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Unpack
 
@@ -26,10 +27,12 @@ from ntk_deq.evaluation.instance import Instance
 from ntk_deq.falsify import rescaled
 from ntk_deq.falsify.domains import contains
 from ntk_deq.falsify.search.campaign import SearchResult, search
+from ntk_deq.falsify.search.starts import marked_instances
 from ntk_deq.falsify.shrink import shrink
 from ntk_deq.files import own_folder, write_whole
 from ntk_deq.language.declaration import Setting
 from ntk_deq.verify.existence.decision import ExistenceStage
+from ntk_deq.verify.formulas import marks
 from ntk_deq.verify.judge import (
     CPU,
     Judgement,
@@ -169,6 +172,7 @@ def _representable(setting: Setting, claim: Claim, instance: Instance, dtype: to
 
 
 _CANDIDATES, _NEAR = 8, 3  # candidates and near misses that are judged when the search is over
+_MARKED = 96  # starts that the numbers of a claim give, at most
 _LED = 2  # starts of a setting with draws whose scalars are led through their domains
 
 
@@ -223,6 +227,8 @@ def find_counterexamples(
             evaluations += 1
             if confirm(instance):
                 return Attack((known[id(instance)],), (), evaluations)
+    if setting.universal:
+        starts = [*starts, *islice(marked_instances(setting, claim.given, marks(claim)), _MARKED)]
     scorer_of = partial(twin_of(claim).scorer, claim, setting, **how)
     scorers = [scorer_of()]
     if scorers[0].joint:

@@ -6,6 +6,8 @@ What they refer to through definitions and the model, and how many operations th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
+from itertools import pairwise
 
 import torch
 from flint import fmpq
@@ -262,3 +264,16 @@ def exact_value(tensor: torch.Tensor) -> Value:
     if tensor.ndim == 0:
         return entries[0]
     return ExactMatrix(tensor.shape[0], tensor.shape[1] if tensor.ndim == 2 else 1, entries)
+
+
+def marks(claim: Claim) -> list[float]:
+    """Return the numbers that a claim's formulas name, those half-way between two, and one beyond either end."""
+    formulas = (*claim.assume.values(), *claim.let.values(), *claim.conclude.values())
+    named = {node.value for f in formulas for node in f.expr.walk() if node.kind is Kind.NUMBER and node.value}
+    ends = sorted({Fraction(0), *named, *(-number for number in named)})
+    between = [(a + b) / 2 for a, b in pairwise(ends)]
+    numbers = sorted((*between, *ends, 2 * ends[0] - 1, 2 * ends[-1] + 1), key=abs)
+    return [float(number) for number in numbers if abs(number) < _FAR]
+
+
+_FAR = 2**1000  # close to the largest float

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
-from ntk_deq.errors import ArgumentError
-from ntk_deq.files.archives import is_number
+from ntk_deq.claims.claim import Claim, IllFormed
+from ntk_deq.errors import ArgumentError, check_instance, is_number
 from ntk_deq.verify.judge import Judging
 from ntk_deq.verify.refine import DEFAULT_BITS, FLOAT_BITS
+
+LIVES = 2
+"""Processes that may die of one claim."""
 
 USUAL = 200
 """Instances of a domain setting where nobody says how many."""
@@ -113,3 +117,20 @@ class Options:
 
 def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def check_claims(claims: object, options: object, where: str) -> None:
+    """Refuse what are no claims, or no options.
+
+    Args:
+        claims: Those of a suite.
+        options: How they are judged.
+        where: Whose arguments they are.
+
+    Raises:
+        ArgumentError: The message says which.
+    """
+    check_instance(options, Options, "options", where, "an `Options`")
+    check_instance(claims, Sequence, "claims", where, "a sequence of claims, such as `load_suite(path).claims`")
+    for claim in claims:  # type: ignore[attr-defined]
+        check_instance(claim, Claim | IllFormed, "claims", where, "claims, such as those of `load_suite(path)`")

@@ -19,7 +19,7 @@ from ntk_deq.package import install_line
 from ntk_deq.verify.depths import DepthResults, planned_depths, shallower_counterexample, shared_options
 from ntk_deq.verify.feasible import planned
 from ntk_deq.verify.judge import Judgement
-from ntk_deq.verify.options import Options
+from ntk_deq.verify.options import LIVES, Options, check_claims
 from ntk_deq.verify.results import ClaimResult, Evidence, Finding
 from ntk_deq.verify.trial import WRITING, Trial, is_out_of_memory
 from ntk_deq.verify.witness import (
@@ -93,9 +93,6 @@ class Overseer(Listener):
 ENDED = "its judgement was ended"
 """The reason of a result that is known before its judgement has come to a verdict."""
 
-LIVES = 2
-"""Processes that may die of one claim."""
-
 
 def judge_claims(
     claims: Sequence[Claim | IllFormed], options: Options, listener: Listener | None = None
@@ -105,6 +102,7 @@ def judge_claims(
     All of it happens in this process, so that `options.time_limit` is kept between operations only; `judge_in_workers`
     judges in processes of their own, which are ended where one operation outlasts the limit.
     """
+    check_claims(claims, options, "judge_claims")
     listener = listener or Overseer()
     for claim in claims:
         result = judge(claim, options, listener)
@@ -198,6 +196,7 @@ def judge(
     Returns:
         The verdict with everything that backs it up. An exception inside becomes the verdict `error` with its trace.
     """
+    check_claims([claim], options, "judge")
     if isinstance(claim, IllFormed):
         reason = "; ".join(f"{p.position}: {p.message}" for p in claim.problems)
         return bare_result(claim, options, Verdict.ILL_FORMED, reason)

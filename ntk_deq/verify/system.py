@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from os import PathLike
 from pathlib import Path
 
 from ntk_deq.claims.depths import depth_letters, written_out
 from ntk_deq.claims.documents import read_documents
-from ntk_deq.errors import ArgumentError, ExpressionError, Position, nearest_name
+from ntk_deq.errors import ArgumentError, ExpressionError, Position, check_instance, nearest_name
 from ntk_deq.language.declaration import ModelSignature, Setting, model_names, model_signature
 from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.families import split_member, values_of
@@ -45,8 +46,11 @@ def system(
     """
     if not isinstance(name, str):
         raise ArgumentError(f"`name` of system must be a text. Got {name!r}.")
+    if depth is not None:
+        check_instance(depth, Mapping, "depth", "system", "a mapping of letters to integers")
     if path is None:
         return model_class(model_signature(name))
+    check_instance(path, str | PathLike, "path", "system", "the path of a claim file")
     documents = read_documents(Path(path))
     declared = {key: signature for document in reversed(documents) for key, signature in document.systems.items()}
     if name in declared:

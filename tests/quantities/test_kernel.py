@@ -254,7 +254,7 @@ X = inputs(4, 3)
         ((X,), {"parameters": ["gamma"]}, r"must be names out of W, A, b\. Got 'gamma'"),
         ((X,), {"parameters": []}, r"at least one, each at most once\. Got \(\)"),
         ((X,), {"parameters": ["b", "b"]}, r"each at most once\. Got \('b', 'b'\)"),
-        ((X,), {"parameters": "Wb"}, r"must be a sequence .* Got the text 'Wb'"),
+        ((X,), {"parameters": "Wb"}, r"must be a sequence .* Got 'Wb'"),
         ((X[0],), {}, r"`X` of implicit-relu must be a matrix N x d"),
         ((X[:0],), {}, r"`X` of implicit-relu must have every size >= 1"),
         ((X[:, :2],), {}, r"`X` of implicit-relu must be a matrix N x d with d = 3 \(as in `W`\)\. Got \(4, 2\)"),

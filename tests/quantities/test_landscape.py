@@ -298,3 +298,12 @@ def test_a_path_of_one_direction_spans_no_plane():
     with pytest.raises(ArgumentError, match=r"must span 2 dimensions around the model\. Its 1 points do not"):
         nd.landscape(model, X, y, path=path)
     assert nd.landscape(model, X, y, path=path, dimensions=1, points=3).explained == (1.0,)
+
+
+@pytest.mark.parametrize("y", [torch.ones(3, 1, dtype=torch.float64), torch.ones(2, dtype=torch.float64)])
+def test_targets_that_do_not_fit_are_refused_and_not_broadcast(y):
+    X = torch.eye(3, dtype=torch.float64)
+    model = nd.ImplicitReLU.random(3, 4, generator=seeded())
+    for asked in (nd.landscape, lambda *given, **_: nd.neighbourhood_width(*given, rise=0.1)):
+        with pytest.raises(nd.NtkDeqError, match="`y` of implicit-relu"):
+            asked(model, X, y, points=3)

@@ -13,6 +13,7 @@ suite: false-holds
 settings:
   wide: {{sizes: {{n: 2..3}}, domain: {{c: "integer 10000000..20000000"}}}}
   square: {{sizes: {{n: 1..4}}, domain: {{A: "real[n, n]", x: real}}}}
+  line: {{domain: {{a: real, b: real}}}}
   unit: {{sizes: {{n: 2}}, domain: {{M: "[0, 1][n, n]", h: "(0, 1/2]"}}}}
 claims:
   - {{id: the.one, setting: {setting}, {body}}}
@@ -25,7 +26,7 @@ def verdict_of(folder: Path, setting: str, body: str, **options: object) -> Verd
     path = folder / "claims.yaml"
     path.write_text(SUITE.format(setting=setting, body=body), encoding="utf-8")
     (claim,) = load_suite(path).claims
-    return judge(claim, Options(instances=60, search=0, **options)).verdict
+    return judge(claim, Options(**{"instances": 60, "search": 0, **options})).verdict
 
 
 @pytest.mark.parametrize(
@@ -49,6 +50,19 @@ def verdict_of(folder: Path, setting: str, body: str, **options: object) -> Verd
 )
 def test_it_is_refuted(tmp_path, setting, body):
     assert verdict_of(tmp_path, setting, body) is Verdict.REFUTED
+
+
+@pytest.mark.parametrize(
+    "conclusion",
+    [
+        "step(a - 0.3333)*step(0.3334 - a) == 0",
+        "step(a - 12.3333)*step(12.3334 - a)*step(b) == 0",
+        "min(ones(1, 1)*step(-3.75001 - a) + ones(1, 1)*step(a + 3.75)) >= 1",
+        "a <= 1e200",
+    ],
+)
+def test_what_lies_between_the_numbers_of_a_claim_is_searched(tmp_path, conclusion):
+    assert verdict_of(tmp_path, "line", f'conclude: "{conclusion}"', search=None) is Verdict.REFUTED
 
 
 def test_near_zero_without_more_bits_is_no_support(tmp_path):

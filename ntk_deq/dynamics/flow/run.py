@@ -26,7 +26,6 @@ from ntk_deq.dynamics.settings import (
     FLOW,
     FlowOptions,
     check_on_step,
-    check_problem,
     checked_problem,
     default_tolerance,
     describe_run,
@@ -35,6 +34,7 @@ from ntk_deq.dynamics.settings import (
 from ntk_deq.dynamics.storage import Interruption, deferred_interrupt
 from ntk_deq.errors import ArgumentError
 from ntk_deq.files.archives import owned
+from ntk_deq.systems.checks import check_problem
 from ntk_deq.systems.model import EquilibriumModel
 
 # Settings of the record that tell what happened along a run: those that add up, and those whose largest counts.

@@ -61,10 +61,9 @@ from ntk_deq.dynamics.proven.operations import (
     sample_inverses,
     short_norm,
 )
-from ntk_deq.dynamics.settings import check_problem
 from ntk_deq.equilibrium.slopes import banach_bound
-from ntk_deq.errors import ArgumentError, check_whole
-from ntk_deq.files.archives import is_number
+from ntk_deq.errors import ArgumentError, check_whole, is_number
+from ntk_deq.systems.checks import check_problem
 from ntk_deq.systems.model import EquilibriumModel, output_loss
 
 

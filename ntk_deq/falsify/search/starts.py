@@ -109,6 +109,29 @@ def _structured(
     return Instance(setting.name, ", ".join(words), dict(sizes), values, 0)
 
 
+def marked_instances(setting: Setting, given: Mapping[str, Free], marks: Sequence[float]) -> Iterator[Instance]:
+    """Yield the simplest instance with a scalar, all entries of a tensor, or all scalars at each of some numbers.
+
+    The marks of a formula are numbers at which, or between which, it may change: a window between two steps is narrower
+    than any draw finds.
+
+    Args:
+        setting: The setting.
+        given: Further variables.
+        marks: The numbers.
+    """
+    base = plain_instance(setting, given, {letter: size.low for letter, size in setting.sizes.items()})
+    free = {**setting.free, **given}
+    names = [name for name in free if name in base.values]
+    scalars = [name for name in names if base.values[name].ndim == 0]
+    groups = [[name] for name in names] + ([scalars] if len(scalars) > 1 else [])
+    for mark in marks:
+        for group in groups:
+            moved = {name: torch.full_like(base.values[name], mark) for name in group}
+            if all(contains(free[name].domain, value) for name, value in moved.items()):
+                yield _with(base, moved, f"{', '.join(group)} = {format_number(mark)}")
+
+
 def random_vectors(space: Space, count: int, generator: torch.Generator) -> Tensor:
     """Draw points of a space: Gaussian, of sizes from 1/8 to 4; some of whole numbers, some without negative ones.
 

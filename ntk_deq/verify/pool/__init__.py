@@ -26,7 +26,7 @@ from pathlib import Path
 from ntk_deq.claims.claim import Claim, IllFormed, Verdict
 from ntk_deq.errors import ArgumentError
 from ntk_deq.files import sweep
-from ntk_deq.verify.options import Options
+from ntk_deq.verify.options import LIVES, Options, check_claims
 from ntk_deq.verify.pool.worker import (
     Heard,
     Judge,
@@ -45,7 +45,7 @@ from ntk_deq.verify.pool.worker import (
     work,
 )
 from ntk_deq.verify.results import ClaimResult
-from ntk_deq.verify.runner import ENDED, LIVES, Known, Listener, Overseer, bare_result, judge
+from ntk_deq.verify.runner import ENDED, Known, Listener, Overseer, bare_result, judge
 from ntk_deq.verify.twins import twin_of
 
 WAITING = 10
@@ -91,6 +91,7 @@ def judge_in_workers(
             (isinstance(value, int) and value > 0) or (value is None and name == "memory")
         ):
             raise ArgumentError(f"`{name}` of judge_in_workers must be an integer > 0. Got {value!r}.")
+    check_claims(claims, options, "judge_in_workers")
     return _Pool(claims, options, jobs, memory, threads, costs or {}, listener or Overseer()).results()
 
 
