@@ -180,6 +180,22 @@ ILL_TYPED = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("foo()", "unknown function `foo`."),
+        ("1 + foo()", "unknown function `foo`."),
+        ("psd()", "`psd` takes 1 argument. Got 0."),
+        ("min()", "`min` takes at least 1 argument. Got 0."),
+        ("prox()", "`prox` takes 3 arguments. Got 0."),
+    ],
+)
+def test_calls_without_arguments_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ExpressionError) as caught:
+        typed(text, sizes=FIXED)
+    assert caught.value.message == message
+
+
 @pytest.mark.parametrize(("text", "message", "place"), ILL_TYPED, ids=[text for text, _, _ in ILL_TYPED])
 def test_errors_name_both_shapes_and_the_place(text: str, message: str, place: str) -> None:
     with pytest.raises(ExpressionError) as caught:
