@@ -75,56 +75,6 @@ if TYPE_CHECKING:
     from ntk_deq.verify.runner import Options, judge, judge_claims
     from ntk_deq.verify.system import system
 
-_HOMES = {
-    "claims.load": ("load_suite",),
-    "data": ("load_images", "select_images"),
-    "dynamics": (
-        "GradientField",
-        "Recorder",
-        "RunStatus",
-        "TrainingRun",
-        "every",
-        "gradient_descent",
-        "gradient_flow",
-        "instantaneous_rate",
-        "iterate",
-        "logarithmic",
-        "measured_rate",
-        "on_condition",
-        "resume",
-        "train",
-    ),
-    "errors": ("NtkDeqError",),
-    "equilibrium": ("Equilibrium", "Status", "fixed_point", "monotone_parameters", "solve_fixed_point"),
-    "evaluation.convex.proximal": ("conjugate", "moreau_envelope", "prox"),
-    "systems": (
-        "ImplicitReLU",
-        "LinearImplicit",
-        "equilibrium_features",
-        "equilibrium_module",
-        "loss_gradients",
-        "predict",
-        "solve_adjoint",
-        "solve_equilibrium",
-    ),
-    "quantities": (
-        "TangentKernel",
-        "condition_number",
-        "lambda_max",
-        "lambda_min",
-        "landscape",
-        "lipschitz_bounds",
-        "neighbourhood_width",
-        "ntk_gram",
-        "sigma_max",
-        "sigma_min",
-        "spectrum",
-        "trajectory",
-    ),
-    "verify.pool": ("judge_in_workers",),
-    "verify.runner": ("Options", "judge", "judge_claims"),
-    "verify.system": ("system",),
-}
 _SUBPACKAGES = (
     "certified",
     "claims",
@@ -144,62 +94,7 @@ _SUBPACKAGES = (
     "verify",
 )
 
-__all__ = [
-    "Equilibrium",
-    "GradientField",
-    "ImplicitReLU",
-    "LinearImplicit",
-    "NtkDeqError",
-    "Options",
-    "Recorder",
-    "RunStatus",
-    "Status",
-    "TangentKernel",
-    "TrainingRun",
-    "__version__",
-    "condition_number",
-    "conjugate",
-    "equilibrium_features",
-    "equilibrium_module",
-    "every",
-    "fixed_point",
-    "gradient_descent",
-    "gradient_flow",
-    "instantaneous_rate",
-    "iterate",
-    "judge",
-    "judge_claims",
-    "judge_in_workers",
-    "lambda_max",
-    "lambda_min",
-    "landscape",
-    "lipschitz_bounds",
-    "load_images",
-    "load_suite",
-    "logarithmic",
-    "loss_gradients",
-    "measured_rate",
-    "monotone_parameters",
-    "moreau_envelope",
-    "neighbourhood_width",
-    "ntk_gram",
-    "on_condition",
-    "predict",
-    "prox",
-    "resume",
-    "select_images",
-    "sigma_max",
-    "sigma_min",
-    "solve_adjoint",
-    "solve_equilibrium",
-    "solve_fixed_point",
-    "spectrum",
-    "system",
-    "train",
-    "trajectory",
-]
-
-_find, _ = lazy_names(__name__, _HOMES)
+_find, _names = lazy_names(__name__)
 
 
 def __getattr__(name: str) -> Any:
@@ -209,4 +104,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *_SUBPACKAGES])
+    return sorted([*_names(), *_SUBPACKAGES])

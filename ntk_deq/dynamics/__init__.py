@@ -28,41 +28,4 @@ if TYPE_CHECKING:
     from ntk_deq.dynamics.storage import CheckpointWarning, RecordError
     from ntk_deq.dynamics.training import gradient_descent, resume, train
 
-_HOMES = {
-    "field": ("FieldPoint", "GradientField", "NotFiniteError", "WellPosednessError"),
-    "flow.run": ("gradient_flow",),
-    "iteration": ("iterate",),
-    "rates": ("RateFit", "instantaneous_rate", "measured_rate"),
-    "record": ("RunStatus", "Series", "Snapshot", "TrainingRun"),
-    "recorders": ("Observation", "Recorder", "every", "logarithmic", "on_condition"),
-    "storage": ("CheckpointWarning", "RecordError"),
-    "training": ("gradient_descent", "resume", "train"),
-}
-
-__all__ = [
-    "CheckpointWarning",
-    "FieldPoint",
-    "GradientField",
-    "NotFiniteError",
-    "Observation",
-    "RateFit",
-    "RecordError",
-    "Recorder",
-    "RunStatus",
-    "Series",
-    "Snapshot",
-    "TrainingRun",
-    "WellPosednessError",
-    "every",
-    "gradient_descent",
-    "gradient_flow",
-    "instantaneous_rate",
-    "iterate",
-    "logarithmic",
-    "measured_rate",
-    "on_condition",
-    "resume",
-    "train",
-]
-
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)
+__getattr__, __dir__ = lazy_names(__name__)

@@ -17,10 +17,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ntk_deq.language.declaration import ModelSignature, Role, Variable, model_names, model_signature, register_model
 from ntk_deq.package import lazy_names
 
 if TYPE_CHECKING:
+    from ntk_deq.language.declaration import (
+        ModelSignature,
+        Role,
+        Variable,
+        model_names,
+        model_signature,
+        register_model,
+    )
     from ntk_deq.systems.accuracy import AccuracyWarning
     from ntk_deq.systems.certificate import (
         CertifiedAdjoint,
@@ -36,55 +43,4 @@ if TYPE_CHECKING:
     from ntk_deq.systems.shipped_models import ImplicitReLU, LinearImplicit
     from ntk_deq.systems.solve import equilibrium_features, loss_gradients, predict, solve_adjoint, solve_equilibrium
 
-_HOMES = {
-    "accuracy": ("AccuracyWarning",),
-    "certificate": (
-        "CertifiedAdjoint",
-        "CertifiedEquilibrium",
-        "Proof",
-        "certified_adjoint",
-        "certified_equilibrium",
-    ),
-    "formula_model": ("FormulaModel",),
-    "model": ("EquilibriumModel", "model_class"),
-    "module_model": ("ModuleModel", "equilibrium_module"),
-    "parameter_slopes": ("RankOne",),
-    "shipped_models": ("ImplicitReLU", "LinearImplicit"),
-    "solve": (
-        "equilibrium_features",
-        "loss_gradients",
-        "predict",
-        "solve_adjoint",
-        "solve_equilibrium",
-    ),
-}
-
-__all__ = [
-    "AccuracyWarning",
-    "CertifiedAdjoint",
-    "CertifiedEquilibrium",
-    "EquilibriumModel",
-    "FormulaModel",
-    "ImplicitReLU",
-    "LinearImplicit",
-    "ModelSignature",
-    "ModuleModel",
-    "Proof",
-    "RankOne",
-    "Role",
-    "Variable",
-    "certified_adjoint",
-    "certified_equilibrium",
-    "equilibrium_features",
-    "equilibrium_module",
-    "loss_gradients",
-    "model_class",
-    "model_names",
-    "model_signature",
-    "predict",
-    "register_model",
-    "solve_adjoint",
-    "solve_equilibrium",
-]
-
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)
+__getattr__, __dir__ = lazy_names(__name__)
