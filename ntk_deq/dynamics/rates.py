@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 from jaxtyping import Float
@@ -102,10 +103,8 @@ def measured_rate(
             raise ArgumentError(f"`{name}` of measured_rate must be a tensor. Got {type(value).__name__}.")
     at, loss = at.detach().cpu().double(), loss.detach().cpu().double()
     _check_record(at, loss, tail, floor)
-    for name, end in {"start": start, "stop": stop}.items():
-        if end is not None and not is_number(end):
-            raise ArgumentError(f"`{name}` of measured_rate must be a number or None. Got {end!r:.60}.")
-    place, height = _chosen_points(at, loss, start, stop, tail, floor)
+    first, last = _end("start", start), _end("stop", stop)
+    place, height = _chosen_points(at, loss, first, last, tail, floor)
     if len(place) < _FEWEST_POINTS:
         raise ArgumentError(
             f"The window of measured_rate must hold at least {_FEWEST_POINTS} losses above the floor. Got {len(place)}."
@@ -231,10 +230,17 @@ def _check_record(at: Tensor, loss: Tensor, tail: float, floor: float | None) ->
         raise ArgumentError("`at` of measured_rate must be finite and increasing. Got a place that is not.")
     if not bool(((loss >= 0) & torch.isfinite(loss)).all()):
         raise ArgumentError("`loss` of measured_rate must be finite and >= 0. Got an entry that is not.")
-    if not (is_number(tail) and 0 < tail <= 1):
+    if not (isinstance(tail, Real) and 0 < tail <= 1):
         raise ArgumentError(f"`tail` of measured_rate must be a number with 0 < tail <= 1. Got {tail!r}.")
-    if floor is not None and not (is_number(floor) and 0 <= floor < math.inf):
+    if floor is not None and not (isinstance(floor, Real) and 0 <= floor < math.inf):
         raise ArgumentError(f"`floor` of measured_rate must be a number >= 0. Got {floor!r}.")
+
+
+def _end(name: str, end: object) -> float | None:
+    """Return an end of the window, as somebody may read it off the record."""
+    if end is not None and not (isinstance(end, Real) or (isinstance(end, Tensor) and end.numel() == 1)):
+        raise ArgumentError(f"`{name}` of measured_rate must be a number or None. Got {end!r:.60}.")
+    return None if end is None else float(end)
 
 
 def _chosen_points(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from numbers import Real
 
 import torch
 from jaxtyping import Float
@@ -16,7 +17,7 @@ from torch import Tensor
 from ntk_deq.equilibrium.result import Equilibrium, Status, check_map, is_batched, tangents_off
 from ntk_deq.equilibrium.solvers import Picard, Solver, as_solver
 from ntk_deq.equilibrium.splitting import MonotoneLayer, Splitting
-from ntk_deq.errors import ArgumentError, EquilibriumError, is_number
+from ntk_deq.errors import ArgumentError, EquilibriumError
 
 
 def row_norms(rows: Float[Tensor, "B n"]) -> Float[Tensor, " B"]:
@@ -425,7 +426,7 @@ def _evaluate(step: Callable[[Tensor], Tensor], point: Tensor) -> Tensor:
 def _check_contraction(contraction: float | Tensor | None) -> float | None:
     if contraction is None:
         return None
-    number = is_number(contraction) or (isinstance(contraction, Tensor) and contraction.numel() == 1)
+    number = isinstance(contraction, Real) or (isinstance(contraction, Tensor) and contraction.numel() == 1)
     if not number or float(contraction) < 0:
         raise ArgumentError(f"`contraction` must be a number >= 0 or None. Got {contraction!r:.60}.")
     return float(contraction)

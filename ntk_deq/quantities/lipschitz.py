@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 from jaxtyping import Float
@@ -23,7 +24,7 @@ from ntk_deq.certified.rounding import add_up, divide_up, multiply_up
 from ntk_deq.certified.structured import densified
 from ntk_deq.equilibrium.result import html_table, one_line
 from ntk_deq.equilibrium.slopes import banach_bound
-from ntk_deq.errors import ArgumentError, check_whole, is_number
+from ntk_deq.errors import ArgumentError, check_whole
 from ntk_deq.evaluation.balls import evaluate, evaluate_scalar
 from ntk_deq.evaluation.derivatives.derivative import PROVIDERS
 from ntk_deq.evaluation.environment import Environment, Notes
@@ -118,7 +119,7 @@ def lipschitz_bounds(
     if box is not None and not (
         isinstance(box, tuple | list)
         and len(box) == 2
-        and all(map(is_number, box))
+        and all(isinstance(end, Real) for end in box)
         and -math.inf < box[0] < box[1] < math.inf
     ):
         raise ArgumentError(f"`box` of lipschitz_bounds must be two finite numbers, low < high. Got {box!r}.")

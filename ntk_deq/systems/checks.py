@@ -9,7 +9,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from ntk_deq.errors import ArgumentError, nearest_name
+from ntk_deq.errors import ArgumentError, check_instance, nearest_name
 from ntk_deq.language.declaration import ModelSignature, Role
 from ntk_deq.language.domain import DomainKind, parse_domain
 from ntk_deq.language.loss import ForeignLossError, declared_loss
@@ -172,8 +172,7 @@ def check_model(model: object, where: str) -> None:
             ...
         ntk_deq.errors.ArgumentError: `model` of train must be an equilibrium model. Got 'implicit-relu'.
     """
-    if not isinstance(model, EquilibriumModel):
-        raise ArgumentError(f"`model` of {where} must be an equilibrium model. Got {model!r}.")
+    check_instance(model, EquilibriumModel, "model", where, "an equilibrium model")
 
 
 def check_samples(

@@ -73,6 +73,7 @@ def test_the_tail_alone_and_windows() -> None:
     at = torch.linspace(0, 40, 81, dtype=torch.float64)
     loss = torch.exp(-2 * at) + 1e-3 * torch.exp(-0.1 * at)
     tail = measured_rate(at, loss, tail=0.5)
+    assert measured_rate(at, loss, start=at[20]) == measured_rate(at, loss, start=float(at[20]))
     assert tail.window == (20.0, 40.0)
     assert tail.rate == pytest.approx(0.1, rel=1e-9)
     assert measured_rate(at, loss, start=20.0).rate == pytest.approx(tail.rate, rel=1e-12)

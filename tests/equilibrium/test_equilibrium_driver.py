@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -50,6 +51,7 @@ def test_error_bound_is_infinite_without_contraction_and_none_when_unknown():
 
 def test_contraction_may_be_a_tensor_but_not_negative():
     assert solve_fixed_point(lambda z: 0 * z, full(1.0, 1, 1), contraction=torch.tensor(0.25)).contraction == 0.25
+    assert solve_fixed_point(lambda z: 0 * z, full(1.0, 1, 1), contraction=np.float32(0.25)).contraction == 0.25
     with pytest.raises(ArgumentError, match=r"`contraction` must be a number >= 0 or None\. Got -1\."):
         solve_fixed_point(lambda z: 0 * z, full(1.0, 1, 1), contraction=-1)
 

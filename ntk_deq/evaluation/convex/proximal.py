@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ntk_deq.certified import ball
 from ntk_deq.certified import scalar as sc
-from ntk_deq.errors import ArgumentError, ExpressionError, is_number
+from ntk_deq.errors import ArgumentError, ExpressionError, check_instance, is_number
 from ntk_deq.evaluation.convex.operators import extreme
 from ntk_deq.evaluation.convex.tensors import descend
 from ntk_deq.evaluation.derivatives.derivative import PROVIDERS
@@ -132,8 +132,8 @@ def _result(
     name: str, phi: Phi, x: Tensor, mu: float | None, values: Mapping[str, Tensor] | None, convex: bool
 ) -> Extreme:
     what = "y" if name == "conjugate" else "x"
-    if values is not None and not isinstance(values, Mapping):
-        raise ArgumentError(f"`values` of {name} must map names to tensors. Got {type(values).__name__}.")
+    if values is not None:
+        check_instance(values, Mapping, "values", name, "a mapping of names to tensors")
     for key, value in {what: x, **(values or {})}.items():
         _check_tensor(key, value)
     if name != "conjugate" and not (is_number(mu) and 0 < mu < math.inf):  # type: ignore[operator]

@@ -1,7 +1,8 @@
 """Where a search looks first: instances of chosen sizes, structured, random, and of matrices at which bounds fail.
 
 The last come in themes, which several variables share: one simple family for all, a matrix and the tiny corner that
-closes its cycle, equal rows with alternating targets, a unit that is off.
+closes its cycle, equal rows with alternating targets, a unit that is off. Others come from the numbers that a formula
+names.
 """
 
 from __future__ import annotations
