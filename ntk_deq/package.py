@@ -60,7 +60,7 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
     def find(name: str) -> Any:
         if name == "__all__":
             return sorted(home_of())
-        if name.startswith("__") or name not in home_of():
+        if name not in home_of():
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(importlib.import_module(home_of()[name]), name)
         setattr(sys.modules[package], name, value)

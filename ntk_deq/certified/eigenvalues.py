@@ -190,7 +190,7 @@ def _basis(work: Tensor, idle: Tensor, value: float) -> _Basis | None:
     one[: len(values)].diagonal().fill_(1.0)
     own = subtract(matmul(Ball(turned), Ball(halves)), Ball(one))
     residual = _residual(block, vectors, values)
-    bounds = _Basis(values, fro_up(halves), _size(inverse), _length(own), residual)
+    bounds = _Basis(values, _size(vectors), _size(inverse), _length(own), residual)
     if not count:
         return bounds
     return _widened(bounds, torch.cat([values, constant]), work, idle, value, inverse)
