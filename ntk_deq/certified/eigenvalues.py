@@ -130,6 +130,12 @@ def eigenvalue_discs(a: Ball) -> Discs:
 
     For W about V^-1 and B moved by at most r: radius norm(W) (norm(B V - V L) + r norm(V))/(1 - norm(I - W V)).
 
+    Let M = B + E with fro(E) <= r, R = M V - V L and F = I - W V with norm(F) <= d < 1, for any V, W and diagonal L,
+    however they were found. Then W V = I - F is invertible, so V is, and V^-1 = (I - F)^-1 W. Hence M has the
+    eigenvalues of V^-1 M V = L + P with P = V^-1 R, and norm(P) <= norm(W) norm(R)/(1 - d). Each of L + t P, for t from
+    0 to 1, is within t norm(P) of an entry of L: the discs hold them all, also defective and multiple ones, and by
+    continuity in t a component of k discs holds k, counted with multiplicity. Unless d < 1, the radius is infinite.
+
     Example:
         >>> discs = eigenvalue_discs(Ball(torch.tensor([[0.0, 1.0], [-1.0, 0.0]])))
         >>> discs.radius < 1e-12, len(discs.centres), discs.exponent
@@ -193,7 +199,7 @@ def _basis(work: Tensor, idle: Tensor, value: float) -> _Basis | None:
     bounds = _Basis(values, _size(vectors), _size(inverse), _length(own), residual)
     if not count:
         return bounds
-    return _widened(bounds, torch.cat([values, constant]), work, idle, value, inverse)
+    return _widened(bounds, torch.cat([values, constant]), work, idle, value, vectors, inverse)
 
 
 def _stacked(matrix: Tensor) -> Tensor:
@@ -227,7 +233,9 @@ def _residual(block: Tensor, vectors: Tensor, values: Tensor) -> float:
     return add_up(_length(subtract(image, Ball(shifted))), rounded, underflow)
 
 
-def _widened(own: _Basis, values: Tensor, work: Tensor, idle: Tensor, value: float, inverse: Tensor) -> _Basis | None:
+def _widened(
+    own: _Basis, values: Tensor, work: Tensor, idle: Tensor, value: float, vectors: Tensor, inverse: Tensor
+) -> _Basis | None:
     """Add the eigenvectors [X S; S] for c, with (c I - B1) X about C and S powers of two that bring columns near 1."""
     block, beside = work[~idle][:, ~idle].contiguous(), work[~idle][:, idle].contiguous()
     shift = torch.zeros_like(block)
@@ -237,25 +245,27 @@ def _widened(own: _Basis, values: Tensor, work: Tensor, idle: Tensor, value: flo
     if int(info) != 0 or not bool(torch.isfinite(solution).all()):
         return None
     lengths = (1.0 + (solution * solution).sum(dim=0)).sqrt()
-    scale = torch.tensor([math.ldexp(1.0, 1 - power_of_two(x)) for x in lengths.tolist()]).to(solution)
-    ball = Ball(solution * scale)  # powers of two: exact unless the solution is useless
+    scale = solution.new_tensor([math.ldexp(1.0, 1 - power_of_two(x)) for x in lengths.tolist()])
+    ball = Ball(solution * scale)  # X S itself, whatever the product rounds to
     residual = subtract(matmul(against, ball), Ball(beside * scale))
-    coupled = matmul(
-        Ball(_stacked(inverse)), ball
-    )  # W1 X S: W's corner is minus its centre over S, the defect its rest
-    corner = torch.complex(*coupled.centre.chunk(2)) / scale
-    whole = torch.zeros(len(values), len(values), dtype=torch.complex128, device=work.device)
-    split = len(inverse)
-    whole[:split, :split], whole[:split, split:] = inverse, corner
-    whole[split:, split:].diagonal().copy_(1.0 / scale)
-    lost = multiply_up(2.0 * float(whole.numel()), TINY)  # where a scaling by powers of two leaves the normal numbers
+    # W1 X S: W's corner is minus its centre over S, the defect its rest.
+    coupled = matmul(Ball(_stacked(inverse)), ball)
+    corner = torch.complex(*(coupled.centre / scale).chunk(2))
+    # Where a scaling by powers of two leaves the normal numbers.
+    lost = multiply_up(2.0 * float(len(values) ** 2), TINY)
     return _Basis(
         values,
-        add_up(own.vectors, ball.fro, fro_up(scale[None])),
-        _size(whole),
+        _size(_joined(vectors, ball.centre, scale)),
+        _size(_joined(inverse, corner, 1.0 / scale)),
         add_up(own.defect, coupled.radius, lost),
         add_up(own.residual, _length(residual), lost),
     )
+
+
+def _joined(block: Tensor, beside: Tensor, diagonal: Tensor) -> Tensor:
+    """Return [[block, beside], [0, diag(diagonal)]]."""
+    below = torch.cat([torch.zeros_like(beside.mT), torch.diag(diagonal)], dim=1)
+    return torch.cat([torch.cat([block, beside], dim=1), below])
 
 
 def _bounded(low: arb | None, high: arb) -> arb:
