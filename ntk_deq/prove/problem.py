@@ -272,8 +272,6 @@ def _variables(claim: Claim, setting: Setting) -> dict[str, Side]:
 
 
 def _range(domain: Domain) -> Side:
-    if domain.kind in (DomainKind.NONNEGATIVE, DomainKind.POSITIVE):
-        return Side(Fraction(0), None, domain.kind is DomainKind.POSITIVE)
     return Side(domain.low, domain.high, domain.low_open, domain.high_open, domain.kind is DomainKind.INTEGER)
 
 

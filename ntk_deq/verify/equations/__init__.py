@@ -283,9 +283,7 @@ def domain_margin(domain: Domain, value: Tensor) -> Tensor:
     if domain.kind is DomainKind.PSD:
         symmetric = (value + value.mT) / 2
         safe = torch.where(torch.isfinite(symmetric), symmetric, 0.0)
-        smallest = torch.linalg.eigvalsh(safe)[..., 0]
-    if domain.kind in (DomainKind.NONNEGATIVE, DomainKind.POSITIVE, DomainKind.PSD):
-        margin = torch.minimum(margin, smallest)
+        margin = torch.minimum(margin, torch.linalg.eigvalsh(safe)[..., 0])
     if domain.low is not None:
         margin = torch.minimum(margin, smallest - float(domain.low))
     if domain.high is not None:

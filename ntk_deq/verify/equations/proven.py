@@ -359,11 +359,9 @@ def _inside(domain: Domain, value: Value, *, by_form: bool) -> bool:
             return True
         case DomainKind.PSD:
             return bool(ct.lambda_min(value.ball) > 0) if isinstance(value, Matrix) else False
-        case DomainKind.POSITIVE:
-            return bool(low > 0)
-        case DomainKind.NONNEGATIVE:
-            return by_form or bool(low >= 0)
-        case DomainKind.INTERVAL:
+        case DomainKind.NONNEGATIVE if by_form:
+            return True
+        case DomainKind.POSITIVE | DomainKind.NONNEGATIVE | DomainKind.INTERVAL:
             return _within(domain, low, high)
     return False
 

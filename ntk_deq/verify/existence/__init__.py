@@ -198,16 +198,13 @@ def _read_domain(found: Constraints, free: Free, value: Value) -> None:
     assert isinstance(value, ExactMatrix)
     domain, entries, nothing = free.domain, value.entries, frozenset[str]()
     match domain.kind:
-        case DomainKind.POSITIVE | DomainKind.NONNEGATIVE:
-            strict = domain.kind is DomainKind.POSITIVE
-            found.bounds += [Bound(entry, strict, nothing) for entry in entries]  # type: ignore[arg-type]
-        case DomainKind.INTERVAL | DomainKind.INTEGER:
+        case DomainKind.POSITIVE | DomainKind.NONNEGATIVE | DomainKind.INTERVAL | DomainKind.INTEGER:
             for entry in entries:
                 if domain.low is not None:
                     found.bounds.append(Bound(entry - _rational(domain.low), domain.low_open, nothing))  # type: ignore[arg-type]
                 if domain.high is not None:
                     found.bounds.append(Bound(_rational(domain.high) - entry, domain.high_open, nothing))  # type: ignore[arg-type]
-            found.complete &= domain.kind is DomainKind.INTERVAL
+            found.complete &= domain.kind is not DomainKind.INTEGER
         case DomainKind.PSD:
             found.semidefinite.append(Semidefinite(_rows(value), nothing))
         case DomainKind.ORTHOGONAL | DomainKind.UNIT_ROWS:

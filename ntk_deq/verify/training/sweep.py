@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
@@ -21,6 +20,7 @@ from ntk_deq.evaluation.instance import Instance, format_number, with_values
 from ntk_deq.falsify import instance_at, redrawn
 from ntk_deq.falsify.domains import within
 from ntk_deq.falsify.scalars import scalar_ladder
+from ntk_deq.falsify.search import float_bounds
 from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Domain, DomainKind
 from ntk_deq.verify.counterexamples import Attack
@@ -54,23 +54,6 @@ _TRIALS = 6  # candidates judged in balls
 _NEAR_MISSES = 2
 
 
-def ends_within(domain: Domain) -> tuple[float | None, float | None]:
-    """Return the least and the greatest float of a domain, None where it has no end.
-
-    Example:
-        >>> ends_within(Domain(DomainKind.INTERVAL, Fraction(0), Fraction(1, 5), True, False))[1] < Fraction(1, 5)
-        True
-    """
-    low = Fraction(0) if domain.kind in (DomainKind.NONNEGATIVE, DomainKind.POSITIVE) else domain.low
-    found: list[float | None] = []
-    for end, inward in ((low, math.inf), (domain.high, -math.inf)):
-        value = None if end is None else float(end)
-        while value is not None and math.isfinite(value) and not within(domain, value):
-            value = math.nextafter(value, inward)
-        found.append(value)
-    return found[0], found[1]
-
-
 def telling_values(domain: Domain) -> list[float]:
     """Return values all over a scalar's domain, in order: its ends, near them on a scale of logarithms, and between.
 
@@ -83,15 +66,14 @@ def telling_values(domain: Domain) -> list[float]:
     """
     if domain.kind is DomainKind.INTEGER:
         return sorted(scalar_ladder(domain))
-    low, high = ends_within(domain)
+    low, high = float_bounds(domain)
     found: set[float] = set()
-    if low is not None and high is not None:
+    if low > -math.inf and high < math.inf:
         width = high - low
         found |= {low, high, low + width / 2}
         found |= {value for share in _SHARES for value in (low + share * width, high - share * width)}
-    elif low is not None or high is not None:
-        end, sign = (low, 1) if low is not None else (high, -1)
-        assert end is not None
+    elif low > -math.inf or high < math.inf:
+        end, sign = (low, 1) if low > -math.inf else (high, -1)
         found |= {end + sign * math.ldexp(1.0, power) for power in _POWERS}
         found |= {end} if end == 0 or domain.kind is DomainKind.INTERVAL else set()
     else:
