@@ -74,11 +74,6 @@ class Equations:
             wanted += high * (high + sign) // 2 if sign else high * wide
         return count != wanted, count
 
-    @property
-    def hypotheses(self) -> frozenset[str]:
-        """Names of the hypotheses that are, or hold, equations which may be solved."""
-        return frozenset(equation.place[0] for equation in self.found)
-
     def _equations(self) -> Iterator[Equation]:
         for formula in self._claim.assume.values():
             for number, part in enumerate(parts(formula.name, formula.expr)):

@@ -137,7 +137,6 @@ class _Seen:
     """An instance that a short run has scored."""
 
     margins: tuple[float, ...]
-    feasible: float
     instance: Instance
 
     @property
@@ -207,7 +206,7 @@ class _Sweep:
             scores = self._run(moved, {})
             if not bool(scores.feasible[0] > 0):
                 continue
-            found = _Seen(tuple(scores.goals[0].tolist()), float(scores.feasible[0]), moved)
+            found = _Seen(tuple(scores.goals[0].tolist()), moved)
             self.seen.append(found)
             fresh.append(found)
             yield value, found
