@@ -10,7 +10,7 @@ import torch
 
 from ntk_deq.errors import ArgumentError
 from ntk_deq.files.archives import is_number
-from ntk_deq.verify.judge import Judging
+from ntk_deq.verify.formulas import Judging
 from ntk_deq.verify.refine import DEFAULT_BITS, FLOAT_BITS
 
 USUAL = 200

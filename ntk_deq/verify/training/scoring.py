@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, Unpack
 
 import torch
 from torch import Tensor
@@ -29,6 +29,7 @@ from ntk_deq.language.declaration import Role, Setting
 from ntk_deq.language.run import LOSS, PATH_LENGTH, Run
 from ntk_deq.language.tree import Formula, Kind
 from ntk_deq.systems.model import EquilibriumModel
+from ntk_deq.verify.formulas import Judging
 from ntk_deq.verify.scoring import ClaimScorer
 from ntk_deq.verify.training import model_of
 from ntk_deq.verify.training.between import at_the_start
@@ -177,29 +178,18 @@ class TrainingScorer:
         twin: What is done with runs of its kind.
         claim: A claim with a training run.
         setting: One of its settings.
-        device: Where to compute.
-        dtype: In which precision.
-        deadline: When to give up, on the clock of `time.thread_time`, or None.
+        how: What `ClaimScorer` takes.
     """
 
     differentiable = False
     joint = False
     budget = TRAINED_BUDGET
 
-    def __init__(
-        self,
-        twin: Scored,
-        claim: Claim,
-        setting: Setting,
-        *,
-        device: torch.device | str = "cpu",
-        dtype: torch.dtype = torch.float64,
-        deadline: float | None = None,
-    ) -> None:
+    def __init__(self, twin: Scored, claim: Claim, setting: Setting, **how: Unpack[Judging]) -> None:
         assert claim.run is not None
         self.claim, self.run, self._twin = claim, claim.run, twin
-        self._whole = ClaimScorer(claim, setting, device=device, dtype=dtype, deadline=deadline)
-        self._start = ClaimScorer(at_the_start(claim), setting, device=device, dtype=dtype, deadline=deadline)
+        self._whole = ClaimScorer(claim, setting, **how)
+        self._start = ClaimScorer(at_the_start(claim), setting, **how)
         self._parts = [part for f in claim.conclude.values() for part in parts(f.name, f.expr)]
         self.goals, self.strict = self._whole.goals, self._whole.strict
         self.hypotheses, self.needs = self._start.hypotheses, self._start.needs
@@ -295,18 +285,14 @@ class TrainingScorer:
         model = self._whole.setting.model
         assert model is not None
         values = {name: value.to(self._whole.like) for name, value in instance.values.items()}
-        number = self._number(instance)
+        formula = self._twin.number(self.run)
+        number = None if formula is None else float(self._whole.values(instance, {}, formula.expr)[0])
         own = {variable.name for variable in model.variables}
         # A scalar that stands in formulas alone moves no run.
         key = repr(number).encode() + b"".join(values[name].cpu().numpy().tobytes() for name in sorted(own))
         if key not in self._runs:
             self._runs = {key: self._twin.short(self.run, *model_of(model, values), number, self._keep)}
         return self._runs[key]
-
-    def _number(self, instance: Instance) -> float | None:
-        """The step size or the horizon of the run on an instance."""
-        formula = self._twin.number(self.run)
-        return None if formula is None else float(self._whole.values(instance, {}, formula.expr)[0])
 
 
 def _pairs(steps: int) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
+from typing import Unpack
 
 import torch
 
@@ -24,6 +24,7 @@ from ntk_deq.falsify.search import float_bounds
 from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Domain, DomainKind
 from ntk_deq.verify.counterexamples import Attack
+from ntk_deq.verify.formulas import Judging
 from ntk_deq.verify.judge import Judgement, judge_instance, refutes
 from ntk_deq.verify.scoring import ClaimScorer
 from ntk_deq.verify.training.between import at_the_start
@@ -101,9 +102,7 @@ def sweep(
     *,
     seed: int,
     search: int | None,
-    device: torch.device | str = "cpu",
-    dtype: torch.dtype = torch.float64,
-    deadline: float | None = None,
+    **how: Unpack[Judging],
 ) -> Attack:
     """Move the scalars of a training claim on a few instances, and judge what breaks it or comes closest.
 
@@ -113,14 +112,12 @@ def sweep(
         bases: Instances to start from, the most telling first.
         seed: The run's seed.
         search: The budget `--search`, or None: the default one, `TRAINED_BUDGET`.
-        device: Where to compute.
-        dtype: In which precision.
-        deadline: When to give up, on the clock of `time.thread_time`, or None.
+        how: What `ClaimScorer` takes.
 
     Raises:
         DeadlineError: The deadline passed.
     """
-    course = _Sweep(claim, setting, seed, torch.device(device), dtype, deadline, [constants_of(base) for base in bases])
+    course = _Sweep(claim, setting, seed, how, [constants_of(base) for base in bases])
     chosen = list(bases[:BASES]) or [instance_at(setting, claim.given, 0, seed)]
     if scalars(claim, setting):
         left = sum(budget_of(claim, setting, dict(base.sizes), search) for base in chosen) // len(chosen)
@@ -151,9 +148,7 @@ class _Sweep:
     claim: Claim
     setting: Setting
     seed: int
-    device: torch.device
-    dtype: torch.dtype
-    deadline: float | None
+    how: Judging
     counted: list[dict[str, float]]
     seen: list[_Seen] = field(default_factory=list)
     judged: list[Judgement] = field(default_factory=list)
@@ -163,10 +158,9 @@ class _Sweep:
     def __post_init__(self) -> None:
         """Build the two scorers: of a run, and of the hypotheses alone."""
         claim, setting = self.claim, self.setting
-        options: Any = {"device": self.device, "dtype": self.dtype, "deadline": self.deadline}
         self._free, self._drawing = scalars(claim, setting), setting.drawing
-        self._run = twin_of(claim).scorer(claim, setting, **options)
-        self._start = ClaimScorer(at_the_start(claim), setting, **options)
+        self._run = twin_of(claim).scorer(claim, setting, **self.how)
+        self._start = ClaimScorer(at_the_start(claim), setting, **self.how)
 
     def around(self, base: Instance, budget: int) -> int:
         """Sweep each scalar in turn, from the worst instance found so far; return how many runs that took."""
@@ -219,9 +213,7 @@ class _Sweep:
     def _judge(self, found: _Seen) -> None:
         if self.refuted is not None or len(self.judged) >= _TRIALS:
             return
-        judgement = judge_instance(
-            self.claim, found.instance, device=self.device, dtype=self.dtype, deadline=self.deadline
-        )
+        judgement = judge_instance(self.claim, found.instance, **self.how)
         self.judged.append(judgement)
         if refutes(judgement):
             self.refuted = judgement
