@@ -111,7 +111,8 @@ class ClaimScorer:
         low = self._plans_at_the_ends()[0]
         self.joint = low is not None and bool(low.joint)
         self.operations = used.operations
-        self._efforts = [self._effort(expr) for expr in compared]
+        each = [self._used([expr]) for expr in compared]
+        self._efforts = [_Effort(min(1.0, u.operations / max(1, used.operations)), u.derivatives) for u in each]
         self._solve = Remembered(frozenset() if self._formulas is None else self._formulas.read)
         self._base: Instance | None = None  # the last one, and its values as they stand in formulas
         self._resting: dict[str, Tensor] = {}
@@ -121,10 +122,6 @@ class ClaimScorer:
         """What a search of the setting may cost by default; the depths of a claim with families share it."""
         whole = default_budget(self.operations, differentiable=self.differentiable, universal=self.setting.universal)
         return whole / self.claim.depths_alike
-
-    def _effort(self, expr: Expr) -> _Effort:
-        used = self._used([expr])
-        return _Effort(min(1.0, used.operations / max(1, self.operations)), used.derivatives)
 
     def _used(self, formulas: Sequence[Expr]) -> Uses:
         return Uses(formulas, self.claim, self._formulas)
