@@ -45,8 +45,8 @@ def descend(
     until: float,
     keep: Collection[int],
     check_time: Callable[[], None],
-) -> dict[float, TensorNames]:
-    """Return what names mean at some steps of descent from every instance of a batch.
+) -> TensorNames:
+    """Return what names mean on every instance of a batch and, with an index, at some steps of descent from it.
 
     A run ends where its loss is down to the floor, or is not finite, or the equilibrium is not seen to exist; `known`
     says at each step which runs have got there.
@@ -68,6 +68,7 @@ def descend(
     alive = torch.ones(count, dtype=torch.bool, device=names.like.device)
     guess: Tensor | None = None
     moments: dict[float, TensorNames] = {}
+    start = replace(names, moments=moments)
     for k in range(steps + 1):
         check_time()
         leaves = {name: value.requires_grad_() for name, value in values.items()}
@@ -81,7 +82,7 @@ def descend(
         values = {name: value.detach() for name, value in leaves.items()}
         guess = here.cache[names.formulas.state].detach() if names.formulas.state in here.cache else None
         if k in keep:
-            moment = replace(names, variables={**names.variables, **values}, guess=guess, trouble=[], known=alive)
+            moment = replace(start, variables={**names.variables, **values}, guess=guess, known=alive)
             moment.cache[PATH_LENGTH] = path
             moments[float(k)] = moment
         if k == 0:
@@ -97,21 +98,6 @@ def descend(
                 values[name] = value - move
                 size = size + frobenius(move) ** 2
         path = path + size.sqrt()
-    return moments
-
-
-def moments_along(names: TensorNames, moments: Mapping[float, TensorNames]) -> TensorNames:
-    """Return what names mean on instances and, with an index, at known steps of the runs from them.
-
-    Args:
-        names: What names mean at the start.
-        moments: What they mean at the steps.
-    """
-    known: dict[float, TensorNames] = {}
-    start = replace(names, moments=known)
-    for at, moment in moments.items():
-        known[at] = replace(moment, moments=known, trouble=names.trouble)
-        known[at].cache.update(moment.cache)
     return start
 
 
@@ -254,7 +240,7 @@ class TrainingScorer:
             with torch.no_grad():
                 step = scalar(tensor_value(run.step.expr, names)).expand(count)
                 usable = step.isfinite() & (step > 0)
-                moments = descend(
+                names = descend(
                     names,
                     model.names(Role.PARAMETER),
                     step,
@@ -263,7 +249,7 @@ class TrainingScorer:
                     keep=_pairs(steps),
                     check_time=self._whole.check_time,
                 )
-                margins = Margins(moments_along(names, moments), run.steps)
+                margins = Margins(names, run.steps)
                 table = torch.stack([margins.part(part).expand(count) for part in self._parts], dim=1)
         except (NtkDeqError, torch.linalg.LinAlgError, OverflowError):
             if count == 1:
