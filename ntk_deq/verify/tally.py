@@ -392,7 +392,7 @@ def _is_equality(outcome: Outcome) -> bool:
 def closeness_of(outcome: Outcome) -> float:
     """Return the margin of an outcome relative to its scale; infinity where there is none."""
     found = outcome.comparison
-    return math.inf if found is None or found.scale == 0 else found.margin.lo / found.scale
+    return found.margin.lo / found.scale if found is not None and found.scale > 0 else math.inf
 
 
 def closeness(judgement: Judgement) -> float:

@@ -34,7 +34,7 @@ from ntk_deq.falsify.search.descents import evolve
 from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Domain, Free
 from ntk_deq.language.expansion import substituted
-from ntk_deq.language.tree import Expr, Kind, Span, names_in
+from ntk_deq.language.tree import Expr, Kind, Span
 from ntk_deq.language.types import SCALAR
 from ntk_deq.verify.formulas import Judging
 from ntk_deq.verify.scoring import ORDERS, ClaimScorer, is_number
@@ -137,8 +137,8 @@ def aims_of(claim: Claim, setting: Setting) -> list[Aim]:
                     found.append(Aim(f"{name} tight", (small, large)))
     twin = twin_of(claim)
     rates = [] if twin.soon is None else _rates(claim, twin.soon)
-    own = set() if claim.choose is None or not claim.choose.maximize else names_in(claim.choose.objective.expr)
-    found += [Aim("largest rate", extreme=rate) for rate in rates[:1] if not names_in(rate) <= own]
+    own = set() if claim.choose is None or not claim.choose.maximize else _names(claim.choose.objective.expr)
+    found += [Aim("largest rate", extreme=rate) for rate in rates[:1] if not _names(rate) <= own]
     scorer = ClaimScorer(at_the_start(claim), setting)
     for name in scalars(claim, setting):
         itself = Expr(Kind.NAME, Span(0, 0), name=name)
@@ -147,6 +147,11 @@ def aims_of(claim: Claim, setting: Setting) -> list[Aim]:
         elif scorer.moves_state({name}):
             found.append(Aim(f"largest {name}", extreme=itself))
     return found
+
+
+def _names(expr: Expr) -> set[str]:
+    """Return the names that an expression reads without a step: those of a bound's L[0] cancel in its rate."""
+    return {node.name for node in expr.walk() if node.kind is Kind.NAME}
 
 
 def _rates(claim: Claim, soon: Fraction) -> list[Expr]:
