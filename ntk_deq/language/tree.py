@@ -129,6 +129,11 @@ class Expr:
             return self
         return Expr(self.kind, span or self.span, args, self.name, self.names, self.operators, self.value, self.type)
 
+    @property
+    def links(self) -> Iterator[tuple[Expr, str, Expr]]:
+        """The comparisons of a chain, each by its left side, its relation and its right side; none of other nodes."""
+        return zip(self.args, self.operators, self.args[1:], strict=False)
+
     def walk(self) -> Iterator[Expr]:
         """Yield this node and every node below it, parents first."""
         stack = [self]

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 from flint import Ordering, fmpq, fmpq_mat, fmpq_mpoly, fmpq_mpoly_ctx
 
@@ -239,9 +238,9 @@ class _Reader:
     def statement(self, expr: Expr, names: frozenset[str]) -> None:
         """Read a statement; what cannot be read is left out."""
         if expr.kind is Kind.COMPARE:
-            for (left, right), sign in zip(pairwise(expr.args), expr.operators, strict=True):
+            for link in expr.links:
                 try:
-                    self._comparison(left, sign, right, names)
+                    self._comparison(*link, names)
                 except _UNREAD:
                     self._found.complete = False
         else:
