@@ -383,11 +383,8 @@ def quadratic_form(form: fmpq_mpoly, count: int) -> fmpq_mat:
         if len(places) > 2:
             raise ValueError(f"`form` of quadratic_form must be of degree two at most. Got {form}.")
         i, j = [0, 0, *places][-2:]
-        if i == j:
-            matrix[i, j] = matrix[i, j] + factor
-        else:
-            matrix[i, j] = matrix[i, j] + factor / 2
-            matrix[j, i] = matrix[j, i] + factor / 2
+        matrix[i, j] = matrix[i, j] + factor / 2
+        matrix[j, i] = matrix[j, i] + factor / 2
     return matrix
 
 
