@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
+from typing import TypedDict
 
 import torch
 from flint import fmpq
@@ -166,6 +167,14 @@ def default_budget(operations: int, *, differentiable: bool, universal: bool) ->
 
 MOST_NUMBERS = 64
 """Numbers of the largest instance that is decided exactly."""
+
+
+class Judging(TypedDict, total=False):
+    """Where instances are judged, in which precision, and until when on the clock of `time.thread_time`."""
+
+    device: torch.device
+    dtype: torch.dtype
+    deadline: float | None
 
 
 def instance_environment(
