@@ -28,7 +28,7 @@ from ntk_deq.evaluation.functions import exact_number
 from ntk_deq.evaluation.instance import Instance, shape_of
 from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.falsify.domains import choose, contains, is_cone, stream
-from ntk_deq.falsify.exact_builders import BUILDERS
+from ntk_deq.falsify.exact_builders import BUILDERS, WILD
 from ntk_deq.falsify.families import exact_family
 from ntk_deq.falsify.scalars import scalar_ladder
 from ntk_deq.language.declaration import Setting
@@ -230,9 +230,7 @@ def _whole(kind: DomainKind, shape: tuple[int, ...], which: int, generator: torc
     if which == 3 and kind is DomainKind.REAL and len(shape) == 2:
         return BUILDERS["signed permutation"](shape, generator)
     if which == 4 and kind is DomainKind.REAL and len(shape) == 2:
-        return torch.tensor(
-            [[(-1.0) ** (i & j).bit_count() for j in range(shape[1])] for i in range(shape[0])]
-        ).double()
+        return WILD["Hadamard"](shape, generator)
     value = torch.randint(-_REACH[which], _REACH[which] + 1, shape, generator=generator).to(torch.float64)
     if which == 0:
         value = torch.where(value == 0, 1.0, value)
@@ -250,9 +248,7 @@ def _whole(kind: DomainKind, shape: tuple[int, ...], which: int, generator: torc
 
 def _ends(domain: Domain) -> tuple[float, ...]:
     """Return the ends that belong to an interval."""
-    if domain.kind is DomainKind.NONNEGATIVE:
-        return (0.0,)
-    if domain.kind is not DomainKind.INTERVAL:
+    if domain.kind is DomainKind.INTEGER:
         return ()
     ends = ((domain.low, domain.low_open), (domain.high, domain.high_open))
     return tuple(float(end) for end, is_open in ends if end is not None and not is_open and float(end) == end)

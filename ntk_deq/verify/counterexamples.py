@@ -32,11 +32,10 @@ from ntk_deq.falsify.shrink import shrink
 from ntk_deq.files import own_folder, write_whole
 from ntk_deq.language.declaration import Setting
 from ntk_deq.verify.existence.decision import ExistenceStage
-from ntk_deq.verify.formulas import marks
+from ntk_deq.verify.formulas import Judging, marks
 from ntk_deq.verify.judge import (
     CPU,
     Judgement,
-    Judging,
     Standing,
     decided_exactly,
     judge_instance,

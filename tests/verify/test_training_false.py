@@ -10,9 +10,10 @@ from training_harness import looked_at
 
 from ntk_deq.claims.load import load_suite
 from ntk_deq.falsify import distinct_instances
+from ntk_deq.falsify.search import float_bounds
 from ntk_deq.verify.results import Evidence, Verdict
 from ntk_deq.verify.runner import Options, judge, planned
-from ntk_deq.verify.training.sweep import budget_of, ends_within, sweep, telling_values
+from ntk_deq.verify.training.sweep import budget_of, sweep, telling_values
 from ntk_deq.verify.twins import twin_of
 
 FILE = """
@@ -121,7 +122,7 @@ class TestScalars:
     def test_values_reach_the_ends(self, tmp_path):
         conclude = "L[k+1] <= (1 + c + p)*L[k] for all k"
         claim = loaded(tmp_path, conclude, given='{eta: "(0, 0.2]", c: "[1/8, 1/4]", p: positive}', run=DESCENT)
-        low, high = ends_within(claim.given["eta"].domain)
+        low, high = float_bounds(claim.given["eta"].domain)
         assert (low > 0, high) == (True, 0.19999999999999998)
         assert high == telling_values(claim.given["eta"].domain)[-1]
         assert telling_values(claim.given["c"].domain)[0] == 0.125

@@ -18,7 +18,7 @@ References:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from flint import fmpq, fmpq_mat
@@ -48,13 +48,11 @@ class LinearOutcome:
     Attributes:
         point: A point that meets it, or None.
         contradiction: Which equations and which inequalities contradict each other; None where none is known to.
-        slack: By how much the point meets the inequalities at least.
         alone: Whether the point is the only one that meets the equations.
     """
 
     point: list[fmpq] | None = None
     contradiction: tuple[tuple[int, ...], tuple[int, ...]] | None = None
-    slack: fmpq = field(default_factory=fmpq)
     alone: bool = False
 
 
@@ -99,7 +97,7 @@ def solve_linear(equations: Sequence[tuple[Sequence[fmpq], fmpq]], rows: Sequenc
         lines = tuple(k for k in inner.contradiction[0] if k < len(equations))
         return LinearOutcome(contradiction=(lines, (*used, *(places[k] for k in inner.contradiction[1]))))
     point = [b + sum((t * d[k] for t, d in zip(values, basis, strict=True)), ZERO) for k, b in enumerate(base)]
-    return LinearOutcome(point, slack=slack, alone=not basis)
+    return LinearOutcome(point, alone=not basis)
 
 
 def _solutions(

@@ -412,11 +412,6 @@ def _said(judgement: Judgement, names: Set[str], truth: Truth, reason: str) -> J
     return replace(judgement, conclusions={**judgement.conclusions, **outcomes}, reason=reason)
 
 
-def decided_existence(claim: Claim, judgement: Judgement) -> Judgement:
-    """Return a judgement with what exists on its instance, or certainly does not, where it left that open."""
-    return ExistenceStage(claim).decide(judgement) if claim.exists else judgement
-
-
 def _tensor(value: Value) -> Tensor:
     """Return exact numbers rounded to floats."""
     value = as_matrix(value)

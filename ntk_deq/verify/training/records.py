@@ -62,6 +62,7 @@ def training_record(
     predicted = None if stated is None else _stated_rate(at, stated.bound)
     floor = math.log(1 / float(claim.run.until)) if claim.run is not None else math.nan
     start = course.points[0].parameters
+    moved = {name: [p.parameters[name] - value for p in course.points] for name, value in start.items()}
     return TrainingRecord(
         setting=instance.setting,
         index=instance.index,
@@ -79,7 +80,7 @@ def training_record(
         curves=curves,
         conditions=_conditions(claim, sides),
         path_length=tuple(snapshot.path_length for snapshot in run.snapshots),
-        displacement={name: tuple(_distance(p.parameters[name], start[name]) for p in course.points) for name in start},
+        displacement={name: tuple(float(torch.linalg.vector_norm(v)) for v in own) for name, own in moved.items()},
         predicted=predicted,
         measured=_measured(
             run.series["loss"].at / (unit or 1.0), run.series["loss"].values, None if trainee.multiple else _LOSS_NOISE
@@ -122,10 +123,6 @@ def start_record(claim: Claim, instance: Instance, env: Environment, sides: Sequ
 def constants_of(instance: Instance) -> dict[str, float]:
     """Return the values of scalars."""
     return {name: float(value) for name, value in instance.values.items() if value.ndim == 0}
-
-
-def _distance(a: Tensor, b: Tensor) -> float:
-    return float(torch.linalg.vector_norm(a - b))
 
 
 def _conditions(claim: Claim, sides: Sequence[Sides]) -> tuple[Condition, ...]:
