@@ -144,12 +144,6 @@ class Expr:
                 stack.extend(node.args[::-1])
 
 
-def is_member(expr: Expr) -> bool:
-    """Whether a node of a typed tree is a member of a family without a step, `W[l]`, and no value at a step, `Z[k]`."""
-    inside = expr.args[0].type if expr.kind is Kind.INDEX and len(expr.args) == 1 else None
-    return inside is not None and not inside.sort.is_index
-
-
 def with_constants(expr: Expr, declared: Container[str] = ()) -> Expr:
     """Return a tree without types in which names of constants that are not declared stand for the constants.
 
