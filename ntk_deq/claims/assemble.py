@@ -46,7 +46,7 @@ from ntk_deq.language.families import defined
 from ntk_deq.language.hints import did_you_mean, expression_problem, expression_text
 from ntk_deq.language.parser import parse
 from ntk_deq.language.run import PATH_LENGTH
-from ntk_deq.language.tree import Formula, dependents, names_in, sort_definitions, unused
+from ntk_deq.language.tree import Formula, dependents, sort_definitions, unused
 
 _SECTIONS = {"let": None, "assume": "assumption", "conclude": "conclusion"}
 
@@ -402,9 +402,8 @@ class _Assembler:
         A variable that nothing uses is a problem: the author thinks that the claim speaks of it. A definition is not.
         """
         let = by_names(formulas["let"])
-        statements = [formula.expr for section in ("assume", "conclude") for formula in formulas[section].values()]
-        statements += [formula.expr for part in (start, formulas["witness"]) for formula in part.values()]
-        read = set[str]().union(*map(names_in, statements))
+        stated: list[dict[Any, Formula]] = [formulas["assume"], formulas["conclude"], formulas["witness"], start]
+        read = set[str]().union(*(formula.names for part in stated for formula in part.values()))
         used = read.union((w.name for r in records for w in r.wanted), let if PATH_LENGTH in read else ())
         found = unused([*given, *let], let, used)
         own = {section: formulas[section].keys() - self.constants for section in _SECTIONS}

@@ -89,7 +89,6 @@ def check_formulas(
     course = Course(kind, setting.model)
     broken, structured = set(skip), set[str]()
     checked = Checked()
-    unsymmetric = unsymmetric_variables(formulas, {**setting.free, **given}, setting.sizes)
     recursive = Recursive.of(formulas, setting, kind)
     for key, formula in formulas.items():
         section, name = key
@@ -115,7 +114,7 @@ def check_formulas(
             )
             check_memory(typed, setting, structured)
             check_place(section, typed, setting, course)
-            check_order(typed, unsymmetric)
+            check_order(typed, formulas, {**setting.free, **given}, setting.sizes)
             recursive.take(entry, typed, setting)
             if section == "witness" and exists and name in exists:
                 check_witness(typed, exists[name])
@@ -224,21 +223,23 @@ def _made_equal(expr: Expr, formulas: Mapping[Key, Formula]) -> frozenset[str]:
     return frozenset(seen) if "==" in signs or (turned and signs & {"<=", ">="}) else frozenset()
 
 
-def check_order(typed: Expr, unsymmetric: Set[str]) -> None:
+def check_order(
+    typed: Expr, formulas: Mapping[Key, Formula], free: Mapping[str, Free], sizes: Mapping[str, SizeRange]
+) -> None:
     """Refuse the order of symmetric matrices for a variable that ranges over all matrices.
 
     Raises:
         ExpressionError: There is such a variable.
     """
-    for node in typed.walk():
-        if node.kind is Kind.CALL and node.name in ORDERS:
-            matrix = node.args[0]
-            if matrix.kind is Kind.NAME and matrix.name in unsymmetric:
-                raise ExpressionError(
-                    f"`{matrix.name}` is not symmetric, and `psd` and `lambda_sym` are about symmetric matrices.",
-                    (matrix.span.start, matrix.span.stop),
-                    f"let it range over symmetric[n, n] or psd[n, n], or write {matrix.name} + {matrix.name}'",
-                )
+    ordered = [node.args[0] for node in typed.walk() if node.kind is Kind.CALL and node.name in ORDERS]
+    unsymmetric = unsymmetric_variables(formulas, free, sizes) if ordered else frozenset()
+    for matrix in ordered:
+        if matrix.kind is Kind.NAME and matrix.name in unsymmetric:
+            raise ExpressionError(
+                f"`{matrix.name}` is not symmetric, and `psd` and `lambda_sym` are about symmetric matrices.",
+                (matrix.span.start, matrix.span.stop),
+                f"let it range over symmetric[n, n] or psd[n, n], or write {matrix.name} + {matrix.name}'",
+            )
 
 
 def check_witness(typed: Expr, free: Free) -> None:
@@ -343,11 +344,9 @@ def entrywise_notes(claim: Claim) -> dict[str, str]:
 def _ordered(formula: Formula) -> Iterator[tuple[Expr, Expr, str]]:
     """Yield the sides of every order between square matrices, or one and a number."""
     for node in formula.expr.walk():
-        if node.kind is Kind.COMPARE:
-            for place, relation in enumerate(node.operators):
-                sides = node.args[place : place + 2]
-                if relation not in ("==", "!=") and any(_is_square(side) for side in sides):
-                    yield sides[0], sides[1], relation
+        for left, relation, right in node.links:
+            if relation not in ("==", "!=") and (_is_square(left) or _is_square(right)):
+                yield left, right, relation
 
 
 def _note(text: str, relation: str, high: Expr, low: Expr) -> str:

@@ -263,7 +263,7 @@ class _Draft:
             for name in ready:
                 entry = pending.pop(name)
                 scalars = {
-                    key: _known(value, self.rounded.get(key, 0.0))
+                    key: Known(value.item(), with_radius(value.item(), self.rounded.get(key, 0.0)))
                     for key, value in self.values.items()
                     if not value.ndim
                 }
@@ -344,11 +344,6 @@ def _scaling(free: Mapping[str, Free], rank: int, generator: torch.Generator, *,
     exponent = _EXPONENTS[choose(generator, min(level, len(_EXPONENTS)))]
     which = choose(generator, len(cones) + 1)
     return dict.fromkeys(cones if which == len(cones) else [cones[which]], exponent)
-
-
-def _known(value: Tensor, radius: float) -> Known:
-    number = value.item()
-    return Known(number, with_radius(number, radius))
 
 
 def _is_short(value: Tensor) -> bool:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
-from typing import NamedTuple
 
 import torch
 from flint import arb, fmpz_mat
@@ -75,27 +74,6 @@ def is_cone(domain: Domain) -> bool:
     return domain.kind in _CONES
 
 
-class Ends(NamedTuple):
-    """The ends between which entries lie; None where there is none."""
-
-    low: Fraction | None
-    high: Fraction | None
-    low_open: bool = False
-    high_open: bool = False
-
-
-def ends(domain: Domain) -> Ends:
-    """Return the ends of a domain that restricts each entry by itself.
-
-    Example:
-        >>> ends(Domain(DomainKind.POSITIVE))
-        Ends(low=Fraction(0, 1), high=None, low_open=True, high_open=False)
-    """
-    if domain.kind in (DomainKind.NONNEGATIVE, DomainKind.POSITIVE):
-        return Ends(Fraction(0), None, domain.kind is DomainKind.POSITIVE)
-    return Ends(domain.low, domain.high, domain.low_open, domain.high_open)
-
-
 def within(domain: Domain, number: float | Fraction) -> bool:
     """Say whether a number is an allowed entry: decided in exact rational arithmetic.
 
@@ -110,12 +88,12 @@ def within(domain: Domain, number: float | Fraction) -> bool:
     """
     if isinstance(number, float) and not math.isfinite(number):
         return False
-    exact, (low, high, low_open, high_open) = Fraction(number), ends(domain)
+    exact, low, high = Fraction(number), domain.low, domain.high
     if domain.kind is DomainKind.INTEGER and exact.denominator != 1:
         return False
-    if low is not None and (exact < low or (low_open and exact == low)):
+    if low is not None and (exact < low or (domain.low_open and exact == low)):
         return False
-    return high is None or exact < high or (exact == high and not high_open)
+    return high is None or exact < high or (exact == high and not domain.high_open)
 
 
 def contains(domain: Domain, value: Tensor) -> bool:

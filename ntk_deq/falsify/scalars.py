@@ -14,7 +14,7 @@ from fractions import Fraction
 import torch
 
 from ntk_deq.errors import ArgumentError
-from ntk_deq.falsify.domains import choose, ends, within
+from ntk_deq.falsify.domains import choose, within
 from ntk_deq.language.domain import Domain, DomainKind
 
 _SMALL_EXPONENTS = (3, 4, 7, 10, 20, 30)
@@ -55,7 +55,7 @@ def scalar_ladder(domain: Domain) -> tuple[float, ...]:
 
 def _candidates(domain: Domain) -> Iterator[Fraction]:
     """Yield candidates in order; those outside the domain are dropped by the caller."""
-    low, high, _, _ = ends(domain)
+    low, high = domain.low, domain.high
     if domain.kind is DomainKind.INTEGER:
         yield from _integer_candidates(low, high)
     elif low is not None and high is not None:
@@ -175,7 +175,7 @@ def random_entries(domain: Domain, shape: tuple[int, ...], generator: torch.Gene
         >>> bool(((x > 0) & (x < 1)).all())
         True
     """
-    low, high, _, _ = ends(domain)
+    low, high = domain.low, domain.high
     if domain.kind is DomainKind.INTEGER:
         drawn = _random_integers(low, high, shape, generator)
     elif low is not None and high is not None:
@@ -207,7 +207,7 @@ def _random_integers(
 
 def _kept(domain: Domain, drawn: torch.Tensor) -> torch.Tensor:
     """Replace the rare entry that rounding put on an open end, or outside, by the simplest value of the domain."""
-    low, high, _, _ = ends(domain)
+    low, high = domain.low, domain.high
     near = ~torch.isfinite(drawn)
     if low is not None:
         near |= drawn <= math.nextafter(_nearest(low), math.inf)

@@ -38,7 +38,7 @@ class DomainKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """A set that a free variable is quantified over; `low`/`high` only for intervals (None: unbounded)."""
+    """A set that a free variable is quantified over; each entry lies between `low` and `high` (None: unbounded)."""
 
     kind: DomainKind
     low: Fraction | None = None
@@ -46,6 +46,12 @@ class Domain:
     low_open: bool = False
     high_open: bool = False
     text: str = ""
+
+    def __post_init__(self) -> None:
+        """Say the end that a kind's name has."""
+        if self.kind in (DomainKind.NONNEGATIVE, DomainKind.POSITIVE):
+            object.__setattr__(self, "low", Fraction(0))
+            object.__setattr__(self, "low_open", self.kind is DomainKind.POSITIVE)
 
 
 @dataclass(frozen=True)

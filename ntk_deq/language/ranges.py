@@ -18,24 +18,18 @@ from ntk_deq.language.format import format_expr
 from ntk_deq.language.functions import FUNCTIONS, entrywise_of
 from ntk_deq.language.record import Change
 from ntk_deq.language.tree import Expr, Formula, Kind, names_in
-from ntk_deq.language.types import INFINITY, NOT_NEGATIVE, ONE, POSITIVE, Range, Sort, power_range
+from ntk_deq.language.types import INFINITY, NOT_NEGATIVE, ONE, Range, Sort, power_range
 
 
 def domain_range(domain: Domain) -> Range:
     """Return the range of the entries of a variable."""
     match domain.kind:
-        case DomainKind.NONNEGATIVE:
-            return NOT_NEGATIVE
-        case DomainKind.POSITIVE:
-            return POSITIVE
-        case DomainKind.INTERVAL | DomainKind.INTEGER:
-            low = -INFINITY if domain.low is None else domain.low
-            high = INFINITY if domain.high is None else domain.high
-            return Range(low, high, domain.low_open, domain.high_open)
         case DomainKind.ORTHOGONAL | DomainKind.UNIT_ROWS:
             return Range(Fraction(-1), Fraction(1))
         case _:
-            return Range()
+            low = -INFINITY if domain.low is None else domain.low
+            high = INFINITY if domain.high is None else domain.high
+            return Range(low, high, domain.low_open, domain.high_open)
 
 
 def _constant(distribution: Expr) -> Range:
@@ -161,8 +155,7 @@ def comparisons(statement: Expr) -> Iterator[tuple[Expr, str, Expr]]:
     if statement.kind is Kind.AND:
         for part in statement.args:
             yield from comparisons(part)
-    elif statement.kind is Kind.COMPARE:
-        yield from zip(statement.args, statement.operators, statement.args[1:], strict=False)
+    yield from statement.links
 
 
 class Order(Enum):

@@ -13,6 +13,7 @@ from fractions import Fraction
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from operator import is_
+from typing import Final
 
 from ntk_deq.errors import ExpressionError, Position
 from ntk_deq.language.types import Type
@@ -100,34 +101,38 @@ BOUND = "·"
 """What stands in the name of the argument of a function, once it has types, and in no name that can be written."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Span:
     """Where a node stands in its source text: offsets from 0, `stop` excluded."""
 
-    start: int
-    stop: int
+    start: Final[int]
+    stop: Final[int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Expr:
-    """A node. `type` is None as parsed and set by `ntk_deq.language.typing.infer`."""
+    """A node, never changed (mypy sees to it; frozen, it would cost four times as much); `type` is None as parsed."""
 
-    kind: Kind
-    span: Span
-    args: tuple[Expr, ...] = ()
-    name: str = ""
-    names: tuple[str, ...] = ()
-    operators: tuple[str, ...] = ()
-    value: Fraction | None = None
-    type: Type | None = None
+    kind: Final[Kind]
+    span: Final[Span]
+    args: Final[tuple[Expr, ...]] = ()
+    name: Final[str] = ""
+    names: Final[tuple[str, ...]] = ()
+    operators: Final[tuple[str, ...]] = ()
+    value: Final[Fraction | None] = None
+    type: Final[Type | None] = None
 
     def mapped(self, change: Callable[[Expr], Expr], span: Span | None = None) -> Expr:
         """Return this node with every part changed, perhaps at another place, or itself where all is as it was."""
         args = tuple(map(change, self.args))
         if (span is None or span == self.span) and all(map(is_, args, self.args)):
             return self
-        # What `replace` does, in a third of its time.
         return Expr(self.kind, span or self.span, args, self.name, self.names, self.operators, self.value, self.type)
+
+    @property
+    def links(self) -> Iterator[tuple[Expr, str, Expr]]:
+        """The comparisons of a chain, each by its left side, its relation and its right side; none of other nodes."""
+        return zip(self.args, self.operators, self.args[1:], strict=False)
 
     def walk(self) -> Iterator[Expr]:
         """Yield this node and every node below it, parents first."""
@@ -137,12 +142,6 @@ class Expr:
             yield node
             if node.args:
                 stack.extend(node.args[::-1])
-
-
-def is_member(expr: Expr) -> bool:
-    """Whether a node of a typed tree is a member of a family without a step, `W[l]`, and no value at a step, `Z[k]`."""
-    inside = expr.args[0].type if expr.kind is Kind.INDEX and len(expr.args) == 1 else None
-    return inside is not None and not inside.sort.is_index
 
 
 def with_constants(expr: Expr, declared: Container[str] = ()) -> Expr:

@@ -180,8 +180,7 @@ class _Checker(Scoped):
         for child, child_role in zip(node.args, roles, strict=True):
             typed.append(self.visit(child, inner, child_role))
         node = Expr(node.kind, node.span, tuple(typed), node.name, node.names, node.operators, node.value)
-        # The node is new, and nobody else has seen it yet.
-        object.__setattr__(node, "type", self._type(node, bound, role))
+        node.type = self._type(node, bound, role)  # type: ignore[misc]  # it is new, and nobody else has seen it yet
         return _written_out(node) if node.kind is Kind.CALL else node
 
     def _ranged(self, node: Expr, bound: frozenset[str], role: Role, taken_by: str = "") -> Expr:

@@ -253,7 +253,7 @@ class Algebra:
             self._inside_of[name] = self.inside_of_sum(part.numerator, *(p for p, _ in part.divisors.values()))
             return Quotient(sg.atom(name), {})
         result = Quotient(sg.constant(1), {})
-        for monomial, c in sg.key_of(part.numerator):
+        for monomial, c in sorted(part.numerator.items()):
             result = self.product(result, self._exp_of(monomial, c))
         return result
 
@@ -329,7 +329,7 @@ class Writer:
     def sum(self, poly: Poly) -> Term:
         """Return a sum as a term, its common monomial as a factor in front."""
         common = sg.content(poly)
-        parts = [self._monomial(m, sg.fraction(c)) for m, c in sg.key_of(sg.shift(poly, common, -1))]
+        parts = [self._monomial(m, sg.fraction(c)) for m, c in sorted(sg.shift(poly, common, -1).items())]
         return self._terms.multiply(self._monomial(common, Fraction(1)), self._terms.add(*parts))
 
     def _monomial(self, monomial: Monomial, c: Fraction) -> Term:

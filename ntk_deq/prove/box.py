@@ -171,13 +171,6 @@ class Demonstrator:
             case _:
                 return any(self._positive(t, box, True, depth) for t in (term, negative))
 
-    def lower_bound(self, term: Term, box: Box, *, monotone: bool = False) -> float:
-        """Return a lower bound of a term over a box: its enclosure's, or that on the face where it is smallest."""
-        found = box.enclosures.of(term)
-        if found is not None and monotone and found.lo <= 0:
-            found = self.smallest_face(term, box).enclosures.of(term) or found
-        return float("-inf") if found is None else found.lo
-
     def smallest_face(self, term: Term, box: Box) -> Box:
         """Return the box with each variable at the end at which the term is smallest, as far as slopes have signs."""
         face = box

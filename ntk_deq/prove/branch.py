@@ -90,13 +90,11 @@ class Goal:
         name: The conclusion's name, or that of the formula that must be defined.
         formula: What it says.
         conclusion: Whether a point where it fails is a counterexample, or only lies outside of the claim.
-        printed: What it says as printed, where `formula` has other forms of it too: its margin is the one that counts.
     """
 
     name: str
     formula: Formula
     conclusion: bool
-    printed: Formula | None = None
 
 
 @dataclass
@@ -106,11 +104,9 @@ class Outcome:
     Attributes:
         covered: Whether every box was closed.
         boxes: How many were looked at.
-        dropped: How many of them a hypothesis excludes.
         reason: Why it stopped, if not covered.
         counterexample: A point that breaks a conclusion for certain.
         met: A point that meets the hypotheses for certain.
-        low: A lower bound of the margin of every conclusion wherever the hypotheses hold, once all is covered.
         unconfirmed: How many points break a conclusion, and are no instance that the judge confirms.
         broken: The first of them.
         undefined: A formula that has no meaning at a point which the hypotheses admit, and the point.
@@ -118,11 +114,9 @@ class Outcome:
 
     covered: bool = False
     boxes: int = 0
-    dropped: int = 0
     reason: str = ""
     counterexample: Point | None = None
     met: Point | None = None
-    low: float = math.inf
     undefined: str = ""
     unconfirmed: int = 0
     broken: Point | None = None
@@ -220,35 +214,28 @@ class BranchAndBound:
         outcome = self._outcome
         depth = DEPTH if self._thorough else 0
         if any(self._shows.shows(denied, box, min(depth, 1)) for denied in self._denied):
-            outcome.dropped += 1
             return
         kept = [goal for goal in goals if goal not in self._abandoned]
         open_goals = tuple(goal for goal in kept if not self._shows.shows(goal.formula, box, depth))
         if not open_goals:
-            outcome.low = min(outcome.low, self._margin_over(box))
             return
         self._try_point(box.middle, open_goals)
         if outcome.counterexample is None and self._thorough:
-            self._try_point(self._worst_corner(open_goals[0], box), open_goals)
+            self._try_point(self._shows.smallest_face(_margin_term(open_goals[0]), box).middle, open_goals)
         if outcome.counterexample is None and outcome.broken is None and self._thorough:
             self._try_point(box.plainest, open_goals)
         if outcome.counterexample is not None or outcome.reason:
             return
         place = self._place(box, open_goals[0])
         if place is None:
-            outcome.reason = f"{open_goals[0].name!r} cannot be decided where {_shown(box)}"
+            where = ", ".join(f"{n} = {s.low}" for n, s in box.sides.items() if s.single) or "all ranges are short"
+            outcome.reason = f"{open_goals[0].name!r} cannot be decided where {where}"
             return
         name, at = place
         if at != box.middle[name] and outcome.broken is None:  # where the margin touches zero
             self._try_point({**box.middle, name: at}, open_goals)
         for part in box.cut(name, at):
             queue.put(part, open_goals, self._estimate(part, open_goals))
-
-    def _margin_over(self, box: Box) -> float:
-        """Return a lower bound of the margin of every conclusion over a box on which all of them hold; at least 0."""
-        printed = [goal.printed or goal.formula for goal in self._goals if goal.conclusion]
-        bounds = [self._shows.lower_bound(f.term, box, monotone=True) if isinstance(f, Atom) else 0.0 for f in printed]
-        return max(0.0, min(bounds, default=0.0))
 
     def _try_point(self, point: Point, goals: tuple[Goal, ...]) -> None:
         """Look at one point: it may meet the hypotheses, break a conclusion, or leave a formula without a meaning."""
@@ -273,17 +260,14 @@ class BranchAndBound:
     def _all_defined(self, point: Point) -> bool:
         return all(truth_at(c.defined, point) is True for c in self._problem.conclusions)
 
-    def _worst_corner(self, goal: Goal, box: Box) -> Point:
-        """Return the point where a goal's margin is smallest as far as its slopes have signs, else the middle."""
-        return self._shows.smallest_face(_margin_term(goal), box).middle
-
     def _estimate(self, box: Box, goals: tuple[Goal, ...]) -> float:
         """Return the smallest margin of the open goals at the middle; more where the hypotheses fail there."""
         missing = lack(self._problem, box)
         if missing > 0:
             return _FAR + missing
         point = Box({name: Side(value, value) for name, value in box.middle.items()})
-        return min(_FAR, *(self._shows.lower_bound(_margin_term(goal), point) for goal in goals))
+        margins = (point.enclosures.of(_margin_term(goal)) for goal in goals)
+        return min(_FAR, *(-math.inf if margin is None else margin.lo for margin in margins))
 
     def _place(self, box: Box, goal: Goal) -> tuple[str, Fraction] | None:
         """Return the variable to cut and where: at a touching point, otherwise in the middle of the widest range."""
@@ -340,12 +324,6 @@ def _smallest(term: Term, box: Box, name: str, low: float, high: float) -> float
 
 def _margin_term(goal: Goal) -> Term:
     return next(atoms(goal.formula)).term
-
-
-def _shown(box: Box) -> str:
-    return (
-        ", ".join(f"{name} = {side.low}" for name, side in box.sides.items() if side.single) or "all ranges are short"
-    )
 
 
 def goals_of(problem: Problem) -> list[Goal]:

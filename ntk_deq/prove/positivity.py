@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import combinations
 from typing import NamedTuple
 
 from flint import Ordering, fmpq, fmpz, fmpz_mpoly_ctx
@@ -56,7 +57,11 @@ def after_means(given: Poly, needed: Poly) -> Poly | None:
     """
     if len(needed) > MOST_NEEDED or len(given) > MOST_GIVEN:
         return None
-    pairs = {m: _pairs(m, given) for m in needed}
+    pairs: dict[Monomial, list[Pair]] = {}
+    for monomial in needed:
+        pairs[monomial] = _pairs(monomial, given)
+        if not pairs[monomial]:
+            return None
     left = dict(given)
     for monomial in sorted(needed, key=lambda m: (len(pairs[m]), m)):
         need = abs(needed[monomial])
@@ -70,27 +75,28 @@ def after_means(given: Poly, needed: Poly) -> Poly | None:
 
 def _pairs(monomial: Monomial, given: Poly) -> list[Pair]:
     found = []
-    names = sorted(given)
-    for index, p in enumerate(names):
-        for q in names[index + 1 :]:
-            weight = _weight(monomial, p, q)
-            if weight is not None:
-                found.append(Pair(p, q, weight))
+    middle = dict(monomial)
+    for p, q in combinations([(p, dict(p)) for p in sorted(given)], 2):
+        weight = _weight(middle, p[1], q[1])
+        if weight is not None:
+            found.append(Pair(p[0], q[0], weight))
     return found
 
 
-def _weight(monomial: Monomial, p: Monomial, q: Monomial) -> Fraction | None:
-    """Return w with monomial = p^w q^(1 - w) and 0 < w < 1, or None."""
-    m, first, second = dict(monomial), dict(p), dict(q)
+_Exponents = Mapping[str, sg.Exponent]
+
+
+def _weight(m: _Exponents, p: _Exponents, q: _Exponents) -> Fraction | None:
+    """Return w with m = p^w q^(1 - w) and 0 < w < 1, or None."""
     weight: Fraction | None = None
-    for name in m.keys() | first.keys() | second.keys():
-        low, high, value = second.get(name, 0), first.get(name, 0), m.get(name, 0)
-        if low == high:
-            if value != low:
-                return None
+    for name in {**m, **p, **q}:
+        low, high, value = q.get(name, 0), p.get(name, 0), m.get(name, 0)
+        if low == value == high:
             continue
+        if not (low < value < high or high < value < low):
+            return None
         here = Fraction(value - low) / (high - low)
-        if not 0 < here < 1 or weight not in (None, here):
+        if weight not in (None, here):
             return None
         weight = here
     return weight
@@ -133,6 +139,14 @@ _FACTOR_DEPTH = 3  # multiples of hypotheses in that of a factor
 _DEPTH = 12  # multiples of hypotheses in one certificate
 
 
+class _Step(NamedTuple):
+    """What is left after a multiple of a hypothesis, if that is > 0 for sure, and its terms that may be negative."""
+
+    rest: Poly
+    surely: bool
+    negative: list[Monomial]
+
+
 class Positivity:
     """Searches for certificates.
 
@@ -157,20 +171,20 @@ class Positivity:
         """Say whether a sum is >= 0 (> 0 if `strict`) by a certificate that is found while `work` terms are written."""
         self._left = work
         self._failed.clear()
-        found = self._shows(poly, strict, _DEPTH)
+        found = self._shows(poly, strict, _DEPTH, self._negative_terms(poly))
         self.spent = work - self._left
         return found
 
-    def _shows(self, poly: Poly, strict: bool, depth: int) -> bool:
+    def _shows(self, poly: Poly, strict: bool, depth: int, negative: list[Monomial]) -> bool:
         key = (sg.key_of(poly), strict)
         if key in self._failed or self._left <= 0:
             return False
         self._left -= len(poly)
-        if self.plainly(poly, strict):
+        if self._plainly(poly, strict, negative):
             return True
-        steps = self._steps(poly) if depth > 0 else []
-        if any(self.plainly(rest, strict and not surely) for rest, surely in steps[:_TRIED]) or any(
-            self._by_signs(rest, strict and not surely) for rest, surely in steps[_TRIED:]
+        steps = self._steps(poly, negative) if depth > 0 else []
+        if any(self._plainly(rest, strict and not surely, left) for rest, surely, left in steps[:_TRIED]) or any(
+            self._by_signs(rest, strict and not surely, left) for rest, surely, left in steps[_TRIED:]
         ):
             self.used.add("multiples of hypotheses")
             return True
@@ -189,30 +203,32 @@ class Positivity:
 
     def plainly(self, poly: Poly, strict: bool) -> bool:
         """Say whether a sum is >= 0 (> 0 if `strict`) by the signs of its coefficients and geometric means."""
-        if self._by_signs(poly, strict):
+        return self._plainly(poly, strict, self._negative_terms(poly))
+
+    def _plainly(self, poly: Poly, strict: bool, negative: list[Monomial]) -> bool:
+        if self._by_signs(poly, strict, negative):
             return True
-        left = self._after_means(poly)
+        left = self._after_means(poly, negative)
         if left is None or (strict and not any(self._sign(m) == "+" for m in left)):
             return False
         self.used.add("geometric means")
         return True
 
-    def _by_signs(self, poly: Poly, strict: bool) -> bool:
-        if self._negative_terms(poly):
+    def _by_signs(self, poly: Poly, strict: bool, negative: list[Monomial]) -> bool:
+        if negative:
             return False
         if strict and not any(self._sign(rest) == "+" for rest, _, _ in sg.collected(poly)):
             return False
         self.used.add("signs of coefficients")
         return True
 
-    def _after_means(self, poly: Poly) -> Poly | None:
+    def _after_means(self, poly: Poly, negative: list[Monomial]) -> Poly | None:
         """Take each term that may be negative from means of others; return what is left, or None where that fails."""
-        negative = set(self._negative_terms(poly))
         if any(name[0] == "#" for monomial in poly for name, _ in monomial):
             return None
-        given = {m: c for m, c in poly.items() if m not in negative}
+        needed = {m: poly[m] for m in negative}
         self._left -= len(poly)
-        return after_means(given, {m: poly[m] for m in negative})
+        return after_means({m: c for m, c in poly.items() if m not in needed}, needed)
 
     def _by_factors(self, poly: Poly, strict: bool, depth: int) -> bool:
         """Show the sign of every factor of the sum."""
@@ -234,23 +250,23 @@ class Positivity:
             return 1
         for sign in (1, -1):
             signed = sg.scale(factor, sign)
-            if self.plainly(signed, strict):
+            negative = self._negative_terms(signed)
+            if self._plainly(signed, strict, negative):
                 return sign
-            if len(factor) > 1 and self._by_steps(self._steps(signed), strict, depth - 1):
+            if len(factor) > 1 and self._by_steps(self._steps(signed, negative), strict, depth - 1):
                 return sign
         return 0
 
-    def _by_steps(self, steps: Sequence[tuple[Poly, bool]], strict: bool, depth: int) -> bool:
-        for rest, surely in steps:
-            if self._shows(rest, strict and not surely, depth - 1):
+    def _by_steps(self, steps: Sequence[_Step], strict: bool, depth: int) -> bool:
+        for rest, surely, negative in steps:
+            if self._shows(rest, strict and not surely, depth - 1, negative):
                 self.used.add("multiples of hypotheses")
                 return True
         return False
 
-    def _steps(self, poly: Poly) -> list[tuple[Poly, bool]]:
+    def _steps(self, poly: Poly, negative: list[Monomial]) -> list[_Step]:
         """Take multiples of hypotheses away that cancel a negative term; return what is left, the simplest first."""
-        steps: list[tuple[int, int, Poly, bool]] = []
-        negative = self._negative_terms(poly)
+        steps: list[_Step] = []
         for fact, targets in self._facts:
             places = [(goal, target) for goal in negative for target in targets]
             places += [(m, m) for m in fact.poly if m in poly and m not in targets]  # the hypothesis itself
@@ -259,8 +275,8 @@ class Positivity:
                 step = self._step(poly, fact, goal, target) if self._left > 0 else None
                 if step is not None:
                     self._left -= len(step[0])
-                    steps.append((len(self._negative_terms(step[0])), len(step[0]), *step))
-        return [(rest, surely) for _, _, rest, surely in sorted(steps, key=lambda step: step[:2])]
+                    steps.append(_Step(*step, self._negative_terms(step[0])))
+        return sorted(steps, key=lambda step: (len(step.negative), len(step.rest)))
 
     def _step(self, poly: Poly, fact: Fact, goal: Monomial, target: Monomial) -> tuple[Poly, bool] | None:
         """Return poly - c m h so that the goal's term cancels, and whether m h is > 0; None where m is not >= 0."""

@@ -16,10 +16,10 @@ from itertools import product
 
 from ntk_deq.claims.claim import Claim
 from ntk_deq.language.declaration import Setting
-from ntk_deq.language.domain import Domain, DomainKind
+from ntk_deq.language.domain import DomainKind
 from ntk_deq.language.functions import FUNCTIONS, entrywise_of
 from ntk_deq.language.tree import Expr, Kind
-from ntk_deq.language.types import Sort, Type
+from ntk_deq.language.types import Sort
 from ntk_deq.language.written import ENTRY, definition_of, formula_of, put
 from ntk_deq.prove import Op, Side, Term, Terms
 
@@ -212,14 +212,10 @@ def applicable(claim: Claim) -> bool:
         free = {**setting.free, **claim.given}.values()
         if any(v.type.sort is not Sort.SCALAR or v.domain.kind not in _RANGES for v in free):
             return False
-    formulas = [*claim.let.values(), *claim.assume.values(), *claim.conclude.values()]
-    return all(_readable(node) for formula in formulas for node in formula.expr.walk())
-
-
-def _readable(node: Expr) -> bool:
-    if node.kind not in _KINDS or not _plain(node.type):
-        return False
-    return _known(node)
+    return all(
+        node.kind in _KINDS and node.type is not None and node.type.sort in (Sort.SCALAR, Sort.BOOLEAN) and _known(node)
+        for node in claim.nodes()
+    )
 
 
 @cache
@@ -240,10 +236,6 @@ def _known(part: Expr) -> bool:
     return formula is not None and all(_known(inner) for inner in formula[1].walk())
 
 
-def _plain(type_: Type | None) -> bool:
-    return type_ is not None and type_.sort in (Sort.SCALAR, Sort.BOOLEAN)
-
-
 def problems(claim: Claim, setting: Setting) -> Iterator[Problem]:
     """Yield the problems that a claim poses in a setting: one for each combination of whole numbers taken one by one.
 
@@ -251,7 +243,10 @@ def problems(claim: Claim, setting: Setting) -> Iterator[Problem]:
         claim: An applicable claim.
         setting: One of its settings.
     """
-    variables = _variables(claim, setting)
+    variables = {n: Side(Fraction(size.low), Fraction(size.high), whole=True) for n, size in setting.sizes.items()}
+    for name, free in {**setting.free, **claim.given}.items():
+        own = free.domain
+        variables[name] = Side(own.low, own.high, own.low_open, own.high_open, own.kind is DomainKind.INTEGER)
     listed = _listed(claim, variables)
     for values in product(*map(_whole_numbers, listed.values())):
         fixed = dict(zip(listed, values, strict=True))
@@ -266,17 +261,6 @@ def problems(claim: Claim, setting: Setting) -> Iterator[Problem]:
         )
 
 
-def _variables(claim: Claim, setting: Setting) -> dict[str, Side]:
-    found = {name: Side(Fraction(size.low), Fraction(size.high), whole=True) for name, size in setting.sizes.items()}
-    return found | {name: _range(v.domain) for name, v in {**setting.free, **claim.given}.items()}
-
-
-def _range(domain: Domain) -> Side:
-    if domain.kind in (DomainKind.NONNEGATIVE, DomainKind.POSITIVE):
-        return Side(Fraction(0), None, domain.kind is DomainKind.POSITIVE)
-    return Side(domain.low, domain.high, domain.low_open, domain.high_open, domain.kind is DomainKind.INTEGER)
-
-
 def _whole_numbers(side: Side) -> range:
     assert side.low is not None
     assert side.high is not None
@@ -285,8 +269,7 @@ def _whole_numbers(side: Side) -> range:
 
 def _listed(claim: Claim, variables: dict[str, Side]) -> dict[str, Side]:
     """Choose the whole numbers to take one by one: the ones in exponents, and all where there are few."""
-    formulas = [*claim.let.values(), *claim.assume.values(), *claim.conclude.values()]
-    nodes = [node for formula in formulas for node in formula.expr.walk()]
+    nodes = list(claim.nodes())
     used = {node.name for node in nodes if node.kind is Kind.NAME}
     whole = {n: s for n, s in variables.items() if s.whole and n in used and None not in (s.low, s.high)}
     if _combinations(whole) <= _LISTED:
@@ -359,7 +342,7 @@ class _Reader:
             return self._named(expr.name)  # type: ignore[return-value]
         return self._combined(expr, [self._term(arg) for arg in expr.args])
 
-    def _combined(self, expr: Expr, parts: list[Term]) -> Term:
+    def _combined(self, expr: Expr, parts: Sequence[Term]) -> Term:
         """Return the term of an operator or a call, from those of its parts."""
         match expr.kind:
             case Kind.NEGATE:
@@ -388,10 +371,10 @@ class _Reader:
             self._require(base, Relation.NONZERO)
         return self.terms.power(base, exponent.value)
 
-    def _call(self, name: str, parts: list[Term]) -> Term:
+    def _call(self, name: str, parts: Sequence[Term]) -> Term:
         formula = _formula(name, len(parts))
         if formula is not None:
-            return put(formula[1], dict(zip(formula[0], parts, strict=True)), self.terms.constant, self._put)
+            return put(formula[1], dict(zip(formula[0], parts, strict=True)), self.terms.constant, self._combined)
         match FUNCTIONS[name].of_number or name:
             case Op.LOG:
                 self._require(parts[0], Relation.POSITIVE)
@@ -404,9 +387,6 @@ class _Reader:
         for part in parts[1:]:
             joined = self.terms.maximum(joined, part) if name == Op.MAX else self.terms.minimum(joined, part)
         return joined
-
-    def _put(self, node: Expr, parts: Sequence[Term]) -> Term:
-        return self._combined(node, list(parts))
 
     def _require(self, term: Term, relation: Relation) -> None:
         value = term.value if term.op is Op.CONSTANT else None

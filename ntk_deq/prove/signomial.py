@@ -30,7 +30,7 @@ from ntk_deq.prove.problem import Relation, holds
 Exponent = int | Fraction  # a whole one is an int
 Monomial = tuple[tuple[str, Exponent], ...]
 Poly = dict[Monomial, fmpq]
-Key = tuple[tuple[Monomial, fmpq], ...]
+Key = frozenset[tuple[Monomial, fmpz, fmpz]]
 Number = int | Fraction | fmpq
 
 UNIT: Monomial = ()
@@ -71,8 +71,8 @@ def atom(name: str, exponent: Exponent = 1) -> Poly:
 
 
 def key_of(poly: Poly) -> Key:
-    """Return a hashable form: the terms in order."""
-    return tuple(sorted(poly.items()))
+    """Return a hashable form."""
+    return frozenset((m, c.p, c.q) for m, c in poly.items())  # python-flint makes a Fraction to hash a fmpq
 
 
 def shown(poly: Poly) -> str:
@@ -82,7 +82,7 @@ def shown(poly: Poly) -> str:
         >>> shown(add(atom("x", 2), constant(-1)))
         '-1+1*x^2'
     """
-    return "+".join("*".join([str(c), *(f"{a}^{e}" for a, e in m)]) for m, c in key_of(poly)) or "0"
+    return "+".join("*".join([str(c), *(f"{a}^{e}" for a, e in m)]) for m, c in sorted(poly.items())) or "0"
 
 
 def add(left: Poly, right: Poly, factor: Number = 1) -> Poly:
@@ -113,14 +113,14 @@ def times(left: Monomial, right: Monomial, exponent: Exponent = 1) -> tuple[Mono
     if not right or not exponent:
         return left, fmpq(1)
     exponents = dict(left)
-    for name, e in right:
-        exponents[name] = _short(exponents.get(name, 0) + e * exponent)
     factor = fmpq(1)
-    for name, e in list(exponents.items()):
+    for name, e in right:
+        e = exponents.get(name, 0) + e * exponent
         if name[0] == "#" and (e >= 1 or e < 0):
             whole = e.numerator // e.denominator
             factor *= fmpq(int(name[1:])) ** whole
-            exponents[name] = _short(e - whole)
+            e -= whole
+        exponents[name] = _short(e)
     return tuple(sorted((name, e) for name, e in exponents.items() if e)), factor
 
 
@@ -198,6 +198,8 @@ def primitive(poly: Poly) -> tuple[Fraction, Poly]:
 
 def split_primes(monomial: Monomial) -> tuple[Monomial, Monomial]:
     """Return the primes of a monomial, and the rest."""
+    if not monomial or monomial[0][0][0] != "#":
+        return UNIT, monomial
     primes = tuple(item for item in monomial if item[0][0] == "#")
     return primes, monomial[len(primes) :]
 

@@ -140,16 +140,14 @@ def _statement(lines: tuple[StatementLine, ...]) -> list[tuple[str, list[Stateme
 def _settings(result: ClaimResult) -> list[dict[str, str]]:
     rows = []
     for setting in result.settings:
-        ranges = []
-        for letter, bounds in dict(setting.get("sizes", {})).items():
-            low, high = (bounds[0], bounds[-1]) if isinstance(bounds, list | tuple) else (bounds, bounds)
-            ranges.append(f"{letter} = {low}" if low == high else f"{letter} = {low}…{high}")
+        spans = setting["sizes"].items()
+        ranges = [f"{letter} = {low}" if low == high else f"{letter} = {low}…{high}" for letter, (low, high) in spans]
         rows.append(
             {
-                "name": str(setting.get("name", "")),
-                "kind": "a whole domain" if setting.get("universal") else "draws from a distribution",
+                "name": setting["name"],
+                "kind": "a whole domain" if setting["universal"] else "draws from a distribution",
                 "sizes": ", ".join(ranges),
-                "met": f"{setting.get('met', '–')} of {setting.get('instances', '–')}",
+                "met": f"{setting['met']} of {setting['instances']}",
             }
         )
     return rows

@@ -8,12 +8,9 @@ from pathlib import Path
 
 from ntk_deq.claims.claim import Verdict
 from ntk_deq.files import replace_file
-from ntk_deq.report import suite_name, worst_margin
+from ntk_deq.report import is_alarming, suite_name, worst_margin
 from ntk_deq.report.console import margin_words, one_line, printable
 from ntk_deq.verify.results import ClaimResult, RunInfo
-
-_SKIPPED = (Verdict.VACUOUS, Verdict.UNDECIDED)
-_ERRORS = (Verdict.ERROR, Verdict.ILL_FORMED)
 
 
 def outcome(result: ClaimResult) -> str:
@@ -25,10 +22,9 @@ def outcome(result: ClaimResult) -> str:
     """
     if result.as_expected:
         return "passed"
-    if result.verdict in _ERRORS:
+    if result.verdict in (Verdict.ERROR, Verdict.ILL_FORMED):
         return "error"
-    left_open = result.verdict in _SKIPPED and result.expected in (Verdict.HOLDS, Verdict.PROVED)
-    return "skipped" if left_open else "failure"
+    return "failure" if is_alarming(result) else "skipped"
 
 
 def _details(result: ClaimResult) -> str:

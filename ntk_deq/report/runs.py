@@ -248,19 +248,16 @@ def _lengths(record: TrainingRecord) -> Facts:
     facts: Facts = []
     if record.predicted_steps is not None:
         name = f"{told_in(record).index.extent} to the floor at the predicted rate"
-        facts.append((name, _index_cell(record.predicted_steps, record)))
+        shown = typeset_number(short_index(record.predicted_steps, record))
+        facts.append((name, Cell(shown, repr(record.predicted_steps))))
     facts.append(("steps taken", Cell(short_count(record.steps), str(record.steps))))
     if math.isfinite(record.path_length[-1]):
         facts.append(("path length", number_cell(record.path_length[-1])))
     for name, values in record.displacement.items():
         what = symbol(name)
-        shown = Markup("distance of {} from its start").format(printable(name) if what is None else what)
-        facts.append((shown, number_cell(values[-1])))
+        words = Markup("distance of {} from its start").format(printable(name) if what is None else what)
+        facts.append((words, number_cell(values[-1])))
     return facts
-
-
-def _index_cell(value: float, record: TrainingRecord) -> Cell:
-    return Cell(typeset_number(short_index(value, record)), repr(value))
 
 
 def _work(record: TrainingRecord) -> Facts:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from typing import TypeVar
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from ntk_deq.errors import ArgumentError, check_instance, nearest_name
 from ntk_deq.language.declaration import ModelSignature, Role
-from ntk_deq.language.domain import DomainKind, parse_domain
+from ntk_deq.language.domain import parse_domain
 from ntk_deq.language.loss import ForeignLossError, declared_loss
 from ntk_deq.systems.model import EquilibriumModel
 
@@ -79,8 +78,6 @@ def check_domain(signature: ModelSignature, name: str, value: object) -> None:
         return
     domain = parse_domain(variable.domain)[0]
     low, high, low_open = domain.low, domain.high, domain.low_open
-    if domain.kind in (DomainKind.POSITIVE, DomainKind.NONNEGATIVE):
-        low, low_open = Fraction(0), domain.kind is DomainKind.POSITIVE
     left = "" if low is None else f"{low} {'<' if low_open else '<='} "
     right = "" if high is None else f" {'<' if domain.high_open else '<='} {high}"
     number = value.item() if isinstance(value, Tensor) else value

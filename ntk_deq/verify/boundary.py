@@ -28,7 +28,7 @@ from ntk_deq.evaluation.functions import exact_number
 from ntk_deq.evaluation.instance import Instance, shape_of
 from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.falsify.domains import choose, contains, is_cone, stream
-from ntk_deq.falsify.exact_builders import BUILDERS
+from ntk_deq.falsify.exact_builders import BUILDERS, WILD
 from ntk_deq.falsify.families import exact_family
 from ntk_deq.falsify.scalars import scalar_ladder
 from ntk_deq.language.declaration import Setting
@@ -87,10 +87,7 @@ class Boundary:
             return [link for arg in expr.args for link in self._weak(arg)]
         if expr.kind is Kind.NAME and expr.name in self.claim.let:
             return self._weak(self.claim.let[expr.name].expr)
-        if expr.kind is not Kind.COMPARE:
-            return []
-        pairs = zip(expr.args, expr.operators, expr.args[1:], strict=False)
-        return [replace(expr, args=(a, b), operators=(sign,)) for a, sign, b in pairs if sign in ("<=", ">=")]
+        return [replace(expr, args=(a, b), operators=(sign,)) for a, sign, b in expr.links if sign in ("<=", ">=")]
 
     def _is_strict(self, expr: Expr) -> bool:
         behind = [self.claim.let[name].expr for name in self.names_in(expr) if name in self.claim.let]
@@ -230,9 +227,7 @@ def _whole(kind: DomainKind, shape: tuple[int, ...], which: int, generator: torc
     if which == 3 and kind is DomainKind.REAL and len(shape) == 2:
         return BUILDERS["signed permutation"](shape, generator)
     if which == 4 and kind is DomainKind.REAL and len(shape) == 2:
-        return torch.tensor(
-            [[(-1.0) ** (i & j).bit_count() for j in range(shape[1])] for i in range(shape[0])]
-        ).double()
+        return WILD["Hadamard"](shape, generator)
     value = torch.randint(-_REACH[which], _REACH[which] + 1, shape, generator=generator).to(torch.float64)
     if which == 0:
         value = torch.where(value == 0, 1.0, value)
@@ -250,9 +245,7 @@ def _whole(kind: DomainKind, shape: tuple[int, ...], which: int, generator: torc
 
 def _ends(domain: Domain) -> tuple[float, ...]:
     """Return the ends that belong to an interval."""
-    if domain.kind is DomainKind.NONNEGATIVE:
-        return (0.0,)
-    if domain.kind is not DomainKind.INTERVAL:
+    if domain.kind is DomainKind.INTEGER:
         return ()
     ends = ((domain.low, domain.low_open), (domain.high, domain.high_open))
     return tuple(float(end) for end, is_open in ends if end is not None and not is_open and float(end) == end)
@@ -274,7 +267,7 @@ def _tightened(
             solved = _solved(link, names, name, instance.values[name], free[name].domain)
             if solved is not None:
                 instance = replace(instance, values={**instance.values, name: solved})
-                names = replace(names, values={**names.values, name: exact_value(solved)}, known={})
+                names = names.replaced({name: exact_value(solved)})
                 held |= uses
                 break
     return instance, bool(held)
@@ -291,7 +284,7 @@ def _solved(link: Expr, names: ExactNames, name: str, value: Tensor, domain: Dom
         return None
 
     def margin(at: float) -> al.Number:
-        moved = replace(names, values={**names.values, name: exact_value(at * unit)}, known={})
+        moved = names.replaced({name: exact_value(at * unit)})
         left, right = (exact_number(value_of(side, moved)) for side in link.args)
         return right - left
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TypedDict, Unpack
+from typing import Unpack
 
 import torch
 
@@ -25,7 +25,7 @@ from ntk_deq.evaluation.quantity import Outcome, Truth
 from ntk_deq.language.fixed_point_map import modulus_statement
 from ntk_deq.language.tree import Formula
 from ntk_deq.verify.equations.proven import solve
-from ntk_deq.verify.formulas import exact_names, instance_environment
+from ntk_deq.verify.formulas import Judging, exact_names, instance_environment
 from ntk_deq.verify.results import Start, TrainingRecord
 from ntk_deq.verify.runs import Course, NoRunError
 from ntk_deq.verify.twins import twin_of
@@ -106,14 +106,6 @@ def undecided(judgement: Judgement) -> bool:
     if judgement.standing is Standing.UNSURE:
         return True
     return judgement.standing is Standing.MET and any(o.truth in OPEN for o in judgement.conclusions.values())
-
-
-class Judging(TypedDict, total=False):
-    """Where instances are judged, in which precision, and until when on the clock of `time.thread_time`."""
-
-    device: torch.device
-    dtype: torch.dtype
-    deadline: float | None
 
 
 def judge_instance(

@@ -11,7 +11,7 @@ import torch
 
 from ntk_deq.claims.claim import Claim, IllFormed
 from ntk_deq.errors import ArgumentError, check_instance, is_number
-from ntk_deq.verify.judge import Judging
+from ntk_deq.verify.formulas import Judging
 from ntk_deq.verify.refine import DEFAULT_BITS, FLOAT_BITS
 
 LIVES = 2

@@ -41,7 +41,6 @@ class Proof:
         evidence: `symbolic` for exact arguments alone, `certified` where boxes were needed, else `none`.
         reason: What was done, or why it is undecided, for people.
         boxes: How many boxes were looked at.
-        margin: A lower bound of every conclusion's margin over the whole domain, where one is known and > 0.
         counterexample: The judgement on an instance that breaks the claim for certain.
         broken: Whether the claim breaks for certain at a point that is no instance: the reason names it.
         example: An instance that shows what was refuted by an argument about infinitely many.
@@ -52,7 +51,6 @@ class Proof:
     evidence: Evidence
     reason: str
     boxes: int = 0
-    margin: float | None = None
     counterexample: Judgement | None = None
     broken: bool = False
     example: Judgement | None = None
@@ -155,7 +153,7 @@ def _attempted(claim: Claim, budget: int, deadline: float | None, attempts: list
                 return replace(found, boxes=boxes)
     if any(attempt.meeting is _Meeting.FOUND for attempt in attempts):
         used = set[str]().union(*(attempt.used for attempt in attempts))
-        return _proved(boxes, used, min(attempt.margin for attempt in attempts))
+        return _proved(boxes, used)
     if any(attempt.meeting is _Meeting.UNKNOWN for attempt in attempts):
         return replace(_undecided("it follows from its hypotheses, but no point is known that meets them"), boxes=boxes)
     tried = sum(attempt.meeting_boxes for attempt in attempts)
@@ -163,14 +161,12 @@ def _attempted(claim: Claim, budget: int, deadline: float | None, attempts: list
     return Proof(Verdict.VACUOUS, Evidence.CERTIFIED, reason, boxes + tried)
 
 
-def _proved(boxes: int, used: set[str], margin: float) -> Proof:
+def _proved(boxes: int, used: set[str]) -> Proof:
     arguments = ", ".join(sorted(used))
     if not boxes:
         return Proof(Verdict.PROVED, Evidence.SYMBOLIC, f"proved in exact arithmetic: {arguments or 'equal numbers'}")
     exact = f"; the rest in exact arithmetic: {arguments}" if used else ""
-    reason = f"proved by branch and bound over {_count(boxes)}{exact}"
-    known = margin if not used and 0 < margin < float("inf") else None
-    return Proof(Verdict.PROVED, Evidence.CERTIFIED, reason, boxes, known)
+    return Proof(Verdict.PROVED, Evidence.CERTIFIED, f"proved by branch and bound over {_count(boxes)}{exact}", boxes)
 
 
 def _count(boxes: int) -> str:
@@ -192,7 +188,6 @@ class _Attempt:
         self._claim, self._problem, self._deadline = claim, problem, deadline
         self.used: set[str] = set()
         self.boxes = 0
-        self.margin = float("inf")
         self.meeting = _Meeting.UNKNOWN
         self.meeting_boxes = 0
 
@@ -226,7 +221,7 @@ class _Attempt:
         exact = Exact(reduced.problem.terms, reduced.problem.variables)
         goals = [Goal(g.name, reduced.change(g.formula), g.conclusion) for g in left]
         if thorough:
-            goals = [replace(goal, formula=_eased(exact, goal.formula), printed=goal.formula) for goal in goals]
+            goals = [replace(goal, formula=_eased(exact, goal.formula)) for goal in goals]
         search = BranchAndBound(
             reduced.problem,
             goals,
@@ -238,7 +233,6 @@ class _Attempt:
         self.boxes += outcome.boxes
         if outcome.met is not None:
             self.meeting = _Meeting.FOUND
-        self.margin = outcome.low
         if outcome.counterexample is not None:
             judgement = self._judged(reduced.restored(outcome.counterexample))
             assert judgement is not None  # it was confirmed
@@ -278,7 +272,7 @@ class _Attempt:
         """Return a point as an instance, or None where a coordinate is no float."""
         if any(float(value) != value for value in point.values()):
             return None
-        setting = next(s for s in self._claim.settings if s.name == self._problem.setting)
+        setting = self._claim.setting_named(self._problem.setting)
         numbers = {**{name: float(v) for name, v in point.items()}, **dict(self._problem.fixed)}
         sizes = {name: int(numbers[name]) for name in setting.sizes}
         values = {n: torch.tensor(float(v), dtype=torch.float64) for n, v in numbers.items() if n not in sizes}

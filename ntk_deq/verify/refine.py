@@ -40,8 +40,9 @@ class Refiner:
     Args:
         claim: The claim.
         bits: Precision of the second judgement.
+        dtype: Type to which the instances' values were rounded for the first one, in float64 or float32 balls.
         seed: Of the search for what the claim says exists.
-        deadline: When that stops, on the clock of `time.thread_time`.
+        deadline: When to stop, on the clock of `time.thread_time`.
 
     Attributes:
         tried: Instances judged again.
@@ -50,41 +51,44 @@ class Refiner:
         existence: What decides whether something exists, and remembers how much it took.
     """
 
-    def __init__(self, claim: Claim, bits: int, *, seed: int = 0, deadline: float | None = None) -> None:
-        self._claim, self._bits = claim, bits
+    def __init__(
+        self,
+        claim: Claim,
+        bits: int,
+        *,
+        dtype: torch.dtype = torch.float64,
+        seed: int = 0,
+        deadline: float | None = None,
+    ) -> None:
+        self._claim, self._bits, self._dtype, self._deadline = claim, bits, dtype, deadline
         self.existence = ExistenceStage(claim, seed, deadline=deadline)
         self._in_vain = self._exact_in_vain = self._exact_tried = 0
         self.exact = 0
         self.tried = 0
         self.settled = 0
 
-    def refine(self, first: Judgement, *, dtype: torch.dtype, deadline: float | None = None) -> Judgement:
+    def refine(self, first: Judgement) -> Judgement:
         """Return the judgement, or that with more bits where it decides more.
 
         Two sides near zero pass for zero only where they are so with many more bits too; else the margin is unsure.
 
         Args:
             first: A judgement in float64 or float32 balls.
-            dtype: Type to which the instance's values were rounded for it.
-            deadline: When to stop, on the clock of `time.thread_time`.
 
         Raises:
             DeadlineError: The deadline passed.
             RuntimeError: The two judgements contradict each other; one of them rests on a wrong bound.
         """
-        if self._claim.exists:
-            if self._claim.sought and first.standing is Standing.MET:
-                return self.existence.decide(first, dtype)
-            return self.existence.decide(self._refined(first, dtype=dtype, deadline=deadline), dtype)
-        return self._refined(first, dtype=dtype, deadline=deadline)
+        waits = self._claim.exists and self._claim.sought and first.standing is Standing.MET
+        return self.existence.decide(first if waits else self._refined(first), self._dtype)
 
-    def _refined(self, first: Judgement, *, dtype: torch.dtype, deadline: float | None) -> Judgement:
+    def _refined(self, first: Judgement) -> Judgement:
         if not self._worthwhile(first):
-            return self._settled(_doubted(first), dtype)
+            return self._settled(_doubted(first))
         self.tried += 1
-        again = self._again(first, self._bits, dtype, deadline) or first
+        again = self._again(first, self._bits) or first
         if _near_zero(again):
-            finer = self._again(again, MUCH_FINER * self._bits, dtype, deadline)
+            finer = self._again(again, MUCH_FINER * self._bits)
             zero = finer is not None and _near_zero(finer)
             again = finer or again
         else:
@@ -94,37 +98,38 @@ class Refiner:
         self._in_vain = 0 if better else self._in_vain + 1
         chosen = again if better else first
         if not zero:
-            return self._settled(_doubted(chosen), dtype)
+            return self._settled(_doubted(chosen))
         # With zero for both sides of a conclusion, a hypothesis may still be open that exact arithmetic decides.
-        return chosen if chosen.standing is Standing.MET else self._settled(chosen, dtype)
+        return chosen if chosen.standing is Standing.MET else self._settled(chosen)
 
-    def _settled(self, judgement: Judgement, dtype: torch.dtype) -> Judgement:
+    def _settled(self, judgement: Judgement) -> Judgement:
         """Return the judgement, or that in exact arithmetic where it decides more, as long as that is worth trying."""
         spent = self._exact_tried >= MOST_EXACT or self._exact_in_vain >= HOPELESS
         if self._bits <= FLOAT_BITS or spent or not undecided(judgement):
             return judgement
         self._exact_tried += 1
         before = self.exact
-        decided = self.decide(judgement, dtype=dtype)
+        decided = self.decide(judgement)
         self._exact_in_vain = 0 if self.exact > before else self._exact_in_vain + 1
         return decided
 
-    def decide(self, judgement: Judgement, *, dtype: torch.dtype) -> Judgement:
+    def decide(self, judgement: Judgement) -> Judgement:
         """Return the judgement, or that in exact arithmetic where it decides more.
 
         Args:
             judgement: A judgement in balls.
-            dtype: Type to which the instance's values were rounded for it.
         """
-        decided = decided_exactly(self._claim, judgement, dtype=dtype)
+        decided = decided_exactly(self._claim, judgement, dtype=self._dtype)
         if openness(decided) >= openness(judgement):
             return judgement
         self.exact += 1
         return decided
 
-    def _again(self, first: Judgement, bits: int, dtype: torch.dtype, deadline: float | None) -> Judgement | None:
+    def _again(self, first: Judgement, bits: int) -> Judgement | None:
         try:
-            again = judge_instance(self._claim, first.instance, dtype=dtype, deadline=deadline, precision=bits)
+            again = judge_instance(
+                self._claim, first.instance, dtype=self._dtype, deadline=self._deadline, precision=bits
+            )
         except LimitError:  # a matrix too large after all, or a function that only floats have
             return None
         if min(first.nearby, again.nearby) < math.inf:

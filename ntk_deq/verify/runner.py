@@ -344,7 +344,7 @@ class _Judging:
             overseer.allow(WRITING)
             return _with_findings(_result(self._trial, self._statement, save=True), claim, options, overseer)
         except Exception as error:  # the boundary: whatever the product did wrong here, others are still judged
-            return self._failed(error)
+            return _failed(error, claim, options, self._trial.started, self._statement)
 
     def _heard(self, done: int) -> None:
         self._listener.instance_done(self._claim.id, done)
@@ -359,10 +359,7 @@ class _Judging:
             broken = trial.plainest or min(trial.tally.counterexamples, key=plainness, default=None)
             return Known(_result(trial, self._statement, shown=broken), whole=trial.ended, broken=broken)
         except Exception as error:  # as in `result`, which will say the same
-            return Known(self._failed(error), whole=True)
-
-    def _failed(self, error: Exception) -> ClaimResult:
-        return _failed(error, self._claim, self._options, self._trial.started, self._statement)
+            return Known(_failed(error, self._claim, self._options, trial.started, self._statement), whole=True)
 
 
 def _result(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from ntk_deq.claims.claim import Claim
 from ntk_deq.errors import NtkDeqError
@@ -21,21 +21,6 @@ from ntk_deq.language.run import FIXED_POINT, Run, RunKind
 from ntk_deq.language.tree import Expr, Formula
 from ntk_deq.verify.results import Start, TrainingRecord
 from ntk_deq.verify.scoring import ClaimScorer
-
-
-class SearchScorer(Scorer, Protocol):
-    """A scorer with what a search of its setting is told.
-
-    Attributes:
-        joint: Whether equations are solved jointly: such a system may have other solutions than the one found.
-        budget: What a search may cost by default.
-    """
-
-    joint: bool
-
-    @property
-    def budget(self) -> float:
-        """In instances that are scored alone."""
 
 
 class NoRunError(NtkDeqError):
@@ -112,7 +97,7 @@ class RunTwin:
         return Course()
 
     @property
-    def scorer(self) -> Callable[..., SearchScorer]:
+    def scorer(self) -> Callable[..., Scorer]:
         """What scores instances of a claim and a setting for the search; it takes what `ClaimScorer` takes."""
         return ClaimScorer
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -96,22 +96,26 @@ class ClaimScorer:
         self.strict = tuple(part.strict for part in self._conclusions)
         self._solvable = Equations(claim, setting)
         self._plans: dict[tuple[tuple[str, float], ...], Plan | None] = {}
-        computed = self._computed()
+        sizes = setting.sizes.items()
+        low, high = self._plan({k: v.low for k, v in sizes}), self._plan({k: v.high for k, v in sizes})
+        computed, solved = frozenset[str](), frozenset[Place]()
+        if low is not None and high is not None:  # what the equations give at all sizes does not move
+            computed = (low.variables - low.moved) & (high.variables - high.moved)
+            solved = low.equations & high.equations
         self.uses = frozenset(used.names & self._types.keys()) - computed
         self.differentiable = not used.derivatives
         self._needs_equilibrium = used.equilibrium
         self.hypotheses = len(self._hypotheses) + used.equilibrium
-        solved = self._solved_everywhere()
-        unsolved = [_is_equation(part) and k not in solved for k, part in enumerate(self._hypotheses)]
+        unsolved = [_is_equation(part) and self._place(k) not in solved for k, part in enumerate(self._hypotheses)]
         self._equations = (*unsolved, *(False,) * used.equilibrium)
         compared = [part.expr for part in self._hypotheses]
         if used.equilibrium and self._formulas is not None:
             compared.append(self._formulas.contraction or self._formulas.map)
-        self.needs = tuple(self._needed(expr, computed) for expr in compared)
-        low = self._plans_at_the_ends()[0]
+        each = [self._used([expr]) for expr in compared]
+        self.needs = tuple(self._needed(u.names, computed) for u in each)
         self.joint = low is not None and bool(low.joint)
         self.operations = used.operations
-        self._efforts = [self._effort(expr) for expr in compared]
+        self._efforts = [_Effort(min(1.0, u.operations / max(1, used.operations)), u.derivatives) for u in each]
         self._solve = Remembered(frozenset() if self._formulas is None else self._formulas.read)
         self._base: Instance | None = None  # the last one, and its values as they stand in formulas
         self._resting: dict[str, Tensor] = {}
@@ -121,10 +125,6 @@ class ClaimScorer:
         """What a search of the setting may cost by default; the depths of a claim with families share it."""
         whole = default_budget(self.operations, differentiable=self.differentiable, universal=self.setting.universal)
         return whole / self.claim.depths_alike
-
-    def _effort(self, expr: Expr) -> _Effort:
-        used = self._used([expr])
-        return _Effort(min(1.0, used.operations / max(1, self.operations)), used.derivatives)
 
     def _used(self, formulas: Sequence[Expr]) -> Uses:
         return Uses(formulas, self.claim, self._formulas)
@@ -329,29 +329,10 @@ class ClaimScorer:
             self._plans[key] = next(self._solvable.plans(whole), None)
         return self._plans[key]
 
-    def _plans_at_the_ends(self) -> list[Plan | None]:
-        """Return the plans at the smallest and at the largest sizes."""
-        spans = self.setting.sizes.items()
-        return [self._plan({k: v.low for k, v in spans}), self._plan({k: v.high for k, v in spans})]
-
-    def _computed(self) -> frozenset[str]:
-        """Return the variables that the equations give at all sizes, and that therefore do not move."""
-        low, high = self._plans_at_the_ends()
-        return (
-            frozenset() if low is None or high is None else (low.variables - low.moved) & (high.variables - high.moved)
-        )
-
-    def _solved_everywhere(self) -> frozenset[int]:
-        """Return which of the hypotheses' comparisons are equations that are solved at all sizes."""
-        low, high = self._plans_at_the_ends()
-        both = frozenset() if low is None or high is None else low.equations & high.equations
-        return frozenset(k for k in range(len(self._hypotheses)) if self._place(k) in both)
-
-    def _needed(self, expr: Expr, computed: frozenset[str]) -> frozenset[str]:
-        """Return the variables that a formula depends on; for a computed one those that its equations hold."""
-        names = self._used([expr]).names
+    def _needed(self, names: Set[str], computed: frozenset[str]) -> frozenset[str]:
+        """Return the variables that a formula of some names depends on; for a computed one those of its equations."""
         if names & computed:
-            names = names.union(*(equation.names for equation in self._solvable.found))
+            names = frozenset(names).union(*(equation.names for equation in self._solvable.found))
         return frozenset(names & self._types.keys()) - computed
 
     def _place(self, number: int) -> Place:

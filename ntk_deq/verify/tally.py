@@ -212,19 +212,11 @@ class Tally:
             return Evidence.NUMERIC if all(found.estimated for found in self.counterexamples) else Evidence.CERTIFIED
         return Evidence.NUMERIC if self.estimated else Evidence.CERTIFIED
 
-    def _over_nothing(self) -> Iterator[str]:
-        """Say where a conclusion breaks because there is no step that it could be true of."""
-        outcomes = [o for judgement in self.counterexamples for o in judgement.conclusions.values()]
-        if any(outcome.truth is Truth.FALSE and NO_STEP in outcome.reason for outcome in outcomes):
-            yield f"some of them since a `for some` is about nothing: {NO_STEP}"
-
     def verdict(self, *, stopped: str = "") -> tuple[Verdict, str]:
         """Return the verdict and its reason; `stopped` says why not all planned instances were tried, if so."""
         if self.counterexamples:
             reason = f"{len(self.counterexamples)} of {self.met} instances that meet the hypotheses break it"
-            return Verdict.REFUTED, "; ".join(
-                [reason, *self._over_nothing(), *self._one_of_several(), *self._entrywise()]
-            )
+            return Verdict.REFUTED, "; ".join([reason, *self._remarks()])
         if stopped:
             return Verdict.UNDECIDED, stopped
         if self.met == 0:
@@ -271,16 +263,18 @@ class Tally:
                 remarks.append(f"{name!r} is strict, and was not tested where {equal} {verb}")
         return tuple(remarks)
 
-    def _one_of_several(self) -> list[str]:
-        """Say it where every counterexample has an equilibrium besides which there may be others."""
-        if not all(judgement.nearby < math.inf for judgement in self.counterexamples):
-            return []
-        return ["the claim speaks of every equilibrium; that of a counterexample is one, and there may be others"]
+    def _remarks(self) -> Iterator[str]:
+        """Say of counterexamples that there is no step to be true of, that theirs may be one of several equilibria, ...
 
-    def _entrywise(self) -> list[str]:
-        """Return what to write for another order of symmetric matrices, where a conclusion broke that orders them."""
-        broken = {n for j in self.counterexamples for n, o in j.conclusions.items() if o.truth is Truth.FALSE}
-        return [f"{name}: {note}" for name, note in entrywise_notes(self.claim).items() if name in broken]
+        ... and what to write for another order of symmetric matrices, where a conclusion broke that orders them.
+        """
+        broken = [(n, o) for j in self.counterexamples for n, o in j.conclusions.items() if o.truth is Truth.FALSE]
+        if any(NO_STEP in outcome.reason for _, outcome in broken):
+            yield f"some of them since a `for some` is about nothing: {NO_STEP}"
+        if all(judgement.nearby < math.inf for judgement in self.counterexamples):
+            yield "the claim speaks of every equilibrium; that of a counterexample is one, and there may be others"
+        notes = entrywise_notes(self.claim)
+        yield from (f"{name}: {note}" for name, note in notes.items() if name in dict(broken))
 
     @property
     def worst_hypothesis(self) -> str | None:
@@ -395,14 +389,15 @@ def _is_equality(outcome: Outcome) -> bool:
     return outcome.comparison is not None and outcome.comparison.margin == Margin(0.0, 0.0)
 
 
+def closeness_of(outcome: Outcome) -> float:
+    """Return the margin of an outcome relative to its scale; infinity where there is none."""
+    found = outcome.comparison
+    return found.margin.lo / found.scale if found is not None and found.scale > 0 else math.inf
+
+
 def closeness(judgement: Judgement) -> float:
     """Return the smallest margin of the conclusions relative to its scale: how close an instance is to equality."""
-    ratios = [
-        o.comparison.margin.lo / o.comparison.scale
-        for o in judgement.conclusions.values()
-        if o.comparison is not None and o.comparison.scale > 0
-    ]
-    return min(ratios, default=float("inf"))
+    return min(map(closeness_of, judgement.conclusions.values()), default=math.inf)
 
 
 def _says_equal(expr: Expr) -> bool:

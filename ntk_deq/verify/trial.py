@@ -112,7 +112,13 @@ class Trial:
         self.deadline = None if limit is None else time.thread_time() + limit
         self.tally = Tally(self.claim)
         self.judging = self.options.judging(self.deadline)
-        self.refiner = Refiner(self.claim, self.options.precision, seed=self.options.seed, deadline=self.deadline)
+        self.refiner = Refiner(
+            self.claim,
+            self.options.precision,
+            dtype=self.options.dtype,
+            seed=self.options.seed,
+            deadline=self.deadline,
+        )
         if self.options.store is not None:
             self.store = InstanceStore(Path(self.options.store), self.warnings)
 
@@ -149,7 +155,7 @@ class Trial:
 
     def _refined(self, judgement: Judgement) -> Judgement:
         """Count a judgement, with more bits where floats leave it undecided."""
-        return self._count(self.refiner.refine(judgement, dtype=self.options.dtype, deadline=self.deadline))
+        return self._count(self.refiner.refine(judgement))
 
     def _count(self, judgement: Judgement) -> Judgement:
         judgement = self._with_proven(judgement)
@@ -292,7 +298,7 @@ class Trial:
             if judgement.standing is not Standing.MET or min(truths) >= Truth.TIGHT:
                 break
         if claim is whole:
-            judgement = self.refiner.refine(judgement, dtype=self.options.dtype, deadline=self.deadline)
+            judgement = self.refiner.refine(judgement)
         return replace(judgement, start=judgement.start and replace(judgement.start, aim=aim, brief=claim is short))
 
     def _boundary(self) -> None:
@@ -304,7 +310,7 @@ class Trial:
             asked = self.claim, setting, self.options.seed, self.deadline
             for instance in (*exact_solutions(*asked), *boundary_instances(*asked)):
                 judgement = judge_instance(self.claim, instance, **self.judging)
-                self._refined(self.refiner.decide(judgement, dtype=self.options.dtype))
+                self._refined(self.refiner.decide(judgement))
                 if self.tally.counterexamples:
                     return
 

@@ -16,7 +16,7 @@ from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.balls import evaluate
 from ntk_deq.evaluation.environment import DeadlineError, Notes
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar, Truth, show_ball
-from ntk_deq.language.tree import Expr, Formula, Kind, Span
+from ntk_deq.language.tree import Expr, Kind, Span
 from ntk_deq.language.types import Margin
 from ntk_deq.verify.equations.proven import solve
 from ntk_deq.verify.formulas import instance_environment
@@ -24,6 +24,7 @@ from ntk_deq.verify.judge import Judgement, Standing
 from ntk_deq.verify.printer import UnwritableError
 from ntk_deq.verify.results import Computed, Witness
 from ntk_deq.verify.script import counterexample_script
+from ntk_deq.verify.tally import closeness_of
 from ntk_deq.verify.twins import twin_of
 
 MAX_PRINTED = 256  # entries of one variable; a larger one is described by its shape only
@@ -100,7 +101,7 @@ def _computed(claim: Claim, judgement: Judgement) -> Iterator[Computed]:
         _, env = solve(claim, instance, env, dtype=torch.float64, anew=False)
     except NtkDeqError:
         return
-    named = {node.name for formula in _formulas(claim) for node in formula.expr.walk()}
+    named = {node.name for node in claim.nodes()}
     model: list[str] = []
     if env.formulas is not None:
         model = [name for name in (env.formulas.state, *env.formulas.definitions) if name]
@@ -127,11 +128,6 @@ def _found(name: str, value: Tensor) -> Computed:
     return Computed(name, value.reshape(len(value), -1).tolist() if value.numel() <= MAX_PRINTED else None)
 
 
-def _formulas(claim: Claim) -> Iterator[Formula]:
-    for formulas in (claim.let, claim.assume, claim.conclude):
-        yield from formulas.values()
-
-
 def _matrix(name: str, value: Matrix) -> Computed:
     rows, columns = value.ball.shape
     if rows * columns > MAX_PRINTED or not isinstance(value.ball, Ball):
@@ -141,14 +137,7 @@ def _matrix(name: str, value: Matrix) -> Computed:
 
 def tightest_witness(judgement: Judgement) -> Witness:
     """Return the record of an instance and of its conclusion that is closest to equality."""
-
-    def ratio(item: tuple[str, Outcome]) -> float:
-        comparison = item[1].comparison
-        if comparison is None or comparison.scale == 0:
-            return float("inf")
-        return comparison.margin.lo / comparison.scale
-
-    name, outcome = min(judgement.conclusions.items(), key=ratio)
+    name, outcome = min(judgement.conclusions.items(), key=lambda item: closeness_of(item[1]))
     return witness(judgement, name, outcome)
 
 

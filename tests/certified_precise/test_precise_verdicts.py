@@ -162,7 +162,7 @@ def test_a_decided_instance_is_not_judged_again(claims):
     refiner = refine.Refiner(claims["close.hypothesis"], 128)
     unmet = judge_instance(claims["close.hypothesis"], row([0.0, 1.0]), device=CPU)
     assert unmet.standing is Standing.UNMET
-    assert refiner.refine(unmet, dtype=torch.float64) is unmet
+    assert refiner.refine(unmet) is unmet
     assert refiner.tried == 0
 
 
@@ -171,15 +171,15 @@ def test_the_caps(claims, monkeypatch):
     assert open_one.conclusions["conclusion"].truth is Truth.STRICT_TIGHT
     refiner = refine.Refiner(claims["close.equal"], 128)
     for _ in range(refine.HOPELESS + 5):
-        assert refiner.refine(open_one, dtype=torch.float64) is open_one
+        assert refiner.refine(open_one) is open_one
     assert refiner.tried == refine.HOPELESS
     monkeypatch.setattr(refine, "MOST", 2)
     settling = judge_instance(claims["close.true"], row([1.0, 2.0]), device=CPU)
     refiner = refine.Refiner(claims["close.true"], 128)
-    outcomes = [refiner.refine(settling, dtype=torch.float64) is not settling for _ in range(4)]
+    outcomes = [refiner.refine(settling) is not settling for _ in range(4)]
     assert outcomes == [True, True, False, False]
     monkeypatch.setattr(refine, "SMALL", 1)
-    assert refine.Refiner(claims["close.true"], 128).refine(settling, dtype=torch.float64) is settling
+    assert refine.Refiner(claims["close.true"], 128).refine(settling) is settling
 
 
 def test_judgements_that_contradict_each_other_are_an_error(claims, monkeypatch):
@@ -188,7 +188,7 @@ def test_judgements_that_contradict_each_other_are_an_error(claims, monkeypatch)
     certain = dataclasses.replace(first.hypotheses["filled"], truth=Truth.FALSE)
     wrong = dataclasses.replace(first, hypotheses={"filled": certain})
     with pytest.raises(RuntimeError, match="a bound is wrong"):
-        refine.Refiner(claim, 128).refine(wrong, dtype=torch.float64)
+        refine.Refiner(claim, 128).refine(wrong)
 
 
 def test_the_precision_is_restored_where_judging_fails(claims, monkeypatch):
@@ -243,10 +243,10 @@ def test_two_sides_near_zero_where_a_hypothesis_is_open():
     tensors = {name: torch.tensor(value, dtype=torch.float64) for name, value in {**values, **numbers}.items()}
     first = judge_instance(claim, Instance("region", "given", {"N": 1, "d": 1, "m": 3}, tensors, 0), device=CPU)
     assert first.standing is Standing.UNSURE
-    refined = refine.Refiner(claim, 128).refine(first, dtype=torch.float64)
+    refined = refine.Refiner(claim, 128).refine(first)
     assert refined.standing is Standing.MET
     assert [outcome.truth for outcome in refined.conclusions.values()] == [Truth.NEAR_ZERO]
     # An instance that does not meet it is not let in: one unit more of y, and the loss is 1/2.
     off = {**tensors, "y": torch.tensor([2.0], dtype=torch.float64)}
     other = judge_instance(claim, Instance("region", "given", {"N": 1, "d": 1, "m": 3}, off, 0), device=CPU)
-    assert refine.Refiner(claim, 128).refine(other, dtype=torch.float64).standing is Standing.UNMET
+    assert refine.Refiner(claim, 128).refine(other).standing is Standing.UNMET

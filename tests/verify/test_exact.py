@@ -278,9 +278,9 @@ class TestRefiner:
         claim = claim_of(tmp_path, CLOSED)
         refiner = refine.Refiner(claim, 128)
         first = judge_instance(claim, instance(HADAMARD), device=CPU)
-        assert refiner.refine(first, dtype=torch.float64).conclusions["conclusion"].truth is Truth.FALSE
+        assert refiner.refine(first).conclusions["conclusion"].truth is Truth.FALSE
         assert (refiner.tried, refiner.settled, refiner.exact) == (1, 0, 1)
-        assert refine.Refiner(claim, 53).refine(first, dtype=torch.float64) is first
+        assert refine.Refiner(claim, 53).refine(first) is first
 
     def test_it_gives_up_where_that_never_helps(self, tmp_path, monkeypatch):
         claim = claim_of(tmp_path, 'conclude: "exp(norm(A)^2) < exp(2)"')
@@ -289,7 +289,7 @@ class TestRefiner:
         refiner = refine.Refiner(claim, 128)
         first = judge_instance(claim, instance(HADAMARD), device=CPU)
         for _ in range(refine.HOPELESS + 5):
-            refiner.refine(first, dtype=torch.float64)
+            refiner.refine(first)
         assert len(asked) == refine.HOPELESS
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ntk_deq.evaluation.instance import Instance
-from ntk_deq.falsify.domains import MOST_ROUNDING, Ends, contains, ends, rounding, within
+from ntk_deq.falsify.domains import MOST_ROUNDING, contains, rounding, within
 from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Domain, DomainKind, Free, scalar_names
 
@@ -55,17 +55,16 @@ def entry_map(domain: Domain, *, smooth: bool) -> EntryMap:
     """
     if domain.kind is DomainKind.INTEGER:
         return _integers(domain)
-    limits = ends(domain)
-    low, high = limits.low, limits.high
+    low, high = domain.low, domain.high
     if low is None and high is None:
         return EntryMap(_same, _same)
-    least, most = _float_bounds(domain, limits)
+    least, most = float_bounds(domain)
     if not smooth:
-        return EntryMap(_projection(limits, least, most), _same)
+        return EntryMap(_projection(domain, least, most), _same)
     if low is not None:
-        shape = _above(float(low), limits.low_open) if high is None else _between(limits, float(low), float(high - low))
+        shape = _above(float(low), domain.low_open) if high is None else _between(domain, float(low), float(high - low))
     else:
-        inner = _above(-float(high or 0), limits.high_open)
+        inner = _above(-float(high or 0), domain.high_open)
         shape = EntryMap(lambda x: -inner.decode(x), lambda v: inner.encode(-v))
     return EntryMap(lambda x: shape.decode(x).clamp(least, most), shape.encode)
 
@@ -74,10 +73,16 @@ def _same(x: Tensor) -> Tensor:
     return x
 
 
-def _float_bounds(domain: Domain, limits: Ends) -> tuple[float, float]:
-    """Return the smallest and the largest float of the domain."""
+def float_bounds(domain: Domain) -> tuple[float, float]:
+    """Return the smallest and the largest float of a domain, an infinity where it has no end.
+
+    Example:
+        >>> from fractions import Fraction
+        >>> float_bounds(Domain(DomainKind.INTERVAL, Fraction(0), Fraction(1, 5), low_open=True))
+        (5e-324, 0.19999999999999998)
+    """
     bounds = []
-    for end, outward in ((limits.low, -math.inf), (limits.high, math.inf)):
+    for end, outward in ((domain.low, -math.inf), (domain.high, math.inf)):
         bound = outward if end is None else float(end)
         while end is not None and not within(domain, bound):
             bound = math.nextafter(bound, -outward)
@@ -85,11 +90,11 @@ def _float_bounds(domain: Domain, limits: Ends) -> tuple[float, float]:
     return bounds[0], bounds[1]
 
 
-def _projection(limits: Ends, smallest: float, largest: float) -> Map:
-    low, high = limits.low, limits.high
+def _projection(domain: Domain, smallest: float, largest: float) -> Map:
+    low, high = domain.low, domain.high
     width = 1.0 if low is None or high is None else float(high - low)
-    least = smallest if low is None or not limits.low_open else max(smallest, float(low) + _NEAR * width)
-    most = largest if high is None or not limits.high_open else min(largest, float(high) - _NEAR * width)
+    least = smallest if low is None or not domain.low_open else max(smallest, float(low) + _NEAR * width)
+    most = largest if high is None or not domain.high_open else min(largest, float(high) - _NEAR * width)
 
     def project(x: Tensor) -> Tensor:
         # A point inside stays where it is, however close it is to an end.
@@ -114,18 +119,18 @@ def _above(low: float, is_open: bool) -> EntryMap:
     return EntryMap(lambda x: low + x.abs(), lambda v: v - low)
 
 
-def _between(limits: Ends, low: float, width: float) -> EntryMap:
+def _between(domain: Domain, low: float, width: float) -> EntryMap:
     """Entries between two ends."""
-    if limits.low_open and limits.high_open:
+    if domain.low_open and domain.high_open:
         return EntryMap(
             lambda x: low + width * torch.sigmoid(x.clamp(-_FAR, _FAR)),
             lambda v: torch.logit(((v - low) / width).clamp(math.exp(-_FAR), 1 - 2.0**-53)),
         )
     if width == 0:
         return EntryMap(lambda x: torch.full_like(x, low), torch.zeros_like)
-    if limits.low_open:
+    if domain.low_open:
         return EntryMap(lambda x: low + width * _bell(x), lambda v: _bell_inverse((v - low) / width))
-    if limits.high_open:
+    if domain.high_open:
         return EntryMap(lambda x: low + width * (1 - _bell(x)), lambda v: _bell_inverse(1 - (v - low) / width))
     return EntryMap(
         lambda x: low + width * (1 + x.sin()) / 2, lambda v: (2 * ((v - low) / width).clamp(0, 1) - 1).asin()

@@ -77,6 +77,7 @@ class Scorer(Protocol):
         strict: For each goal, whether equality breaks it.
         uses: The variables that the claim depends on.
         differentiable: Whether gradients flow through the scores.
+        joint: Whether equations are solved jointly: such a system may have other solutions than the one found.
     """
 
     hypotheses: int
@@ -85,6 +86,11 @@ class Scorer(Protocol):
     strict: tuple[bool, ...]
     uses: frozenset[str]
     differentiable: bool
+    joint: bool
+
+    @property
+    def budget(self) -> float:
+        """What a search may cost by default, in instances that are scored alone."""
 
     def __call__(self, base: Instance, moving: Mapping[str, Tensor]) -> Scores:
         """Score an instance with some variables replaced, each by many values along a new first dimension."""

@@ -25,7 +25,7 @@ from ntk_deq.falsify.search import Space, entry_map, movable
 from ntk_deq.falsify.search.archive import Scorer
 from ntk_deq.falsify.search.starts import random_vectors
 from ntk_deq.language.declaration import Setting
-from ntk_deq.language.domain import Domain, Free, scalar_names
+from ntk_deq.language.domain import Domain, Free
 from ntk_deq.language.types import Sort
 
 _FACTORS = (-27, -20, -14, -10, -7, -5, -4, -3, -2, -1, -0.5, 0, 0.5, 1, 2, 3, 4, 5, 7, 10, 14)
@@ -326,8 +326,7 @@ def shrink_variants(instance: Instance, setting: Setting, given: Mapping[str, Fr
     Yields:
         At most `MAX_VARIANTS` instances with the same sizes and the same index.
     """
-    fixed = {node.name for draw in setting.draws.values() for node in scalar_names(draw.distribution)}
-    free = {name: v for name, v in {**setting.free, **given}.items() if name not in fixed and name in instance.values}
+    free = movable(setting, given, instance.values)
     scalars = {name: v.domain for name, v in free.items() if instance.values[name].ndim == 0}
     tensors = [
         name

@@ -22,7 +22,7 @@ from ntk_deq.falsify.scalars import scalar_ladder
 from ntk_deq.falsify.search import Space
 from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Domain, DomainKind, Free
-from ntk_deq.language.types import Size, SizeRange
+from ntk_deq.language.types import SizeRange
 
 _FAMILIES = 13  # at least as many as a domain has: see `exact_family`
 _RUNGS = 6  # of the scalar ladder, from its simplest value on
@@ -355,7 +355,7 @@ def _mixed(base: Instance, free: Mapping[str, Free], generator: torch.Generator)
         words.append(f"{name} = {family}")
     theme = choose(generator, 4)
     if theme < 2:
-        letters = sorted({str(s) for v in free.values() for s in (v.type.rows, v.type.cols) if not _single(s)})
+        letters = sorted({str(s) for v in free.values() for s in (v.type.rows, v.type.cols) if str(s) != "1"})
         if letters:
             letter = letters[choose(generator, len(letters))]
             changed = _equal(values, free, letter) if theme == 0 else _off(values, free, letter, generator)
@@ -363,10 +363,6 @@ def _mixed(base: Instance, free: Mapping[str, Free], generator: torch.Generator)
             words += [f"{'equal' if theme == 0 else 'one zero'} along {letter}: {', '.join(fits)}"] if fits else []
             values |= fits
     return _with(base, values, ", ".join(words))
-
-
-def _single(size: Size) -> bool:
-    return str(size) == "1"
 
 
 def _equal(values: Mapping[str, Tensor], free: Mapping[str, Free], letter: str) -> dict[str, Tensor]:

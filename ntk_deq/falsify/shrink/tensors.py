@@ -296,11 +296,8 @@ def _restricted(
     radius = rounding(variable.domain, value) if name in instance.rounded else math.inf
     if radius <= MOST_ROUNDING:
         return value, radius
-    return _simplest(variable.domain, shape_of(variable.type, sizes, name=name)), 0.0
-
-
-def _simplest(domain: Domain, shape: tuple[int, ...]) -> Tensor:
-    return exact_family(domain, shape, 0, torch.Generator().manual_seed(0))[1]
+    shape = shape_of(variable.type, sizes, name=name)
+    return exact_family(variable.domain, shape, 0, torch.Generator().manual_seed(0))[1], 0.0
 
 
 def _indices(axis: Size, sizes: Mapping[str, int], kept: Kept, *, first_is_fastest: bool) -> list[int]:

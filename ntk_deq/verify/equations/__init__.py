@@ -283,9 +283,7 @@ def domain_margin(domain: Domain, value: Tensor) -> Tensor:
     if domain.kind is DomainKind.PSD:
         symmetric = (value + value.mT) / 2
         safe = torch.where(torch.isfinite(symmetric), symmetric, 0.0)
-        smallest = torch.linalg.eigvalsh(safe)[..., 0]
-    if domain.kind in (DomainKind.NONNEGATIVE, DomainKind.POSITIVE, DomainKind.PSD):
-        margin = torch.minimum(margin, smallest)
+        margin = torch.minimum(margin, torch.linalg.eigvalsh(safe)[..., 0])
     if domain.low is not None:
         margin = torch.minimum(margin, smallest - float(domain.low))
     if domain.high is not None:
@@ -338,9 +336,9 @@ class _Chart:
     def __init__(self, joint: Joint, names: TensorNames) -> None:
         self.batch = names.batch
         self._joint, self._like = joint, names.like
-        self._shapes = {
-            v.name: names.variables[v.name].shape[len(self._lead(names, v.name)) :] for v in joint.variables
-        }
+        # Without the batch dimension: scalars have it alone, matrices in front of two others.
+        given = {v.name: names.variables[v.name] for v in joint.variables}
+        self._shapes = {name: value.shape[int(value.ndim in (1, 3)) :] for name, value in given.items()}
         self._patterns = []
         for variable, places in zip(joint.variables, joint.places, strict=True):
             entries = max(1, self._shapes[variable.name].numel())
@@ -349,11 +347,6 @@ class _Chart:
                 for index, sign in place:
                     pattern[row, index] = sign
             self._patterns.append(pattern)
-
-    def _lead(self, names: TensorNames, name: str) -> tuple[int, ...]:
-        """Return the batch dimension that a variable has: scalars have it alone, matrices in front of two others."""
-        value = names.variables[name]
-        return tuple(value.shape[:1]) if value.ndim in (1, 3) else ()
 
     def coordinates(self, variables: Mapping[str, Tensor]) -> Tensor:
         """Return the coordinates, batch x coordinates."""

@@ -37,8 +37,9 @@ from ntk_deq.evaluation.environment import Environment, Notes
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.tree import Expr, Kind
-from ntk_deq.language.types import SCALAR, Sort
+from ntk_deq.language.types import SCALAR
 from ntk_deq.verify.equations import Eigenvalue, Equation, Joint, Plan
+from ntk_deq.verify.equations.plan import shape_at
 
 
 def bordered(joint: Joint) -> tuple[Joint, dict[str, Eigenvalue]]:
@@ -287,10 +288,7 @@ class System:
 
     def _by_column(self, rows: tuple[int, ...], equation: Equation) -> list[int]:
         """Return entries counted row after row as they are counted column after column, as in vec."""
-        kind = equation.left.type
-        if kind is None or kind.sort is not Sort.MATRIX:
-            return list(rows)
-        high, wide = kind.rows.evaluate(self._rough.sizes), kind.cols.evaluate(self._rough.sizes)
+        high, wide = shape_at(equation.left.type, self._rough.sizes)
         return [(row % wide) * high + row // wide for row in rows]
 
 

@@ -63,21 +63,16 @@ class Equations:
         """
         sizes = {letter: span.high for letter, span in self._setting.sizes.items()}
         kind = self.free[name].domain.kind
-        rows, cols = _shape(self.free[name].type, sizes)
+        rows, cols = shape_at(self.free[name].type, sizes)
         count = rows * cols
         if kind in _PATTERN | {DomainKind.PSD}:
             count = rows * (rows - 1 if kind is DomainKind.SKEW else rows + 1) // 2
         wanted = 0
         for equation in equations:
-            high, wide = _shape(equation.left.type, sizes)
+            high, wide = shape_at(equation.left.type, sizes)
             sign = self.parity(equation.difference) if high == wide > 1 else 0
             wanted += high * (high + sign) // 2 if sign else high * wide
         return count != wanted, count
-
-    @property
-    def hypotheses(self) -> frozenset[str]:
-        """Names of the hypotheses that are, or hold, equations which may be solved."""
-        return frozenset(equation.place[0] for equation in self.found)
 
     def _equations(self) -> Iterator[Equation]:
         for formula in self._claim.assume.values():
@@ -252,7 +247,7 @@ class _Planner:
         for equation in rest:
             names = [name for name in self._candidates([equation]) if self._is_smooth(equation)]
             own = [s.name for s in (equation.left, equation.right) if s.kind is Kind.NAME and s.name in names]
-            rows, cols = _shape(equation.left.type, self._sizes)
+            rows, cols = shape_at(equation.left.type, self._sizes)
             if names and rows * cols <= 2 * MOST_EQUATIONS:
                 systems.append(([equation], [(own or names)[0]]))
         while True:
@@ -292,7 +287,9 @@ class _Planner:
         names = self._names(equations) - self._explicit.keys() - given
         kinds = self._kinds & _JOINT
         free = [v for v in self._equations.free.values() if v.name in names and v.domain.kind in kinds]
-        some = [v.name for v in free if 0 < math.prod(_shape(v.type, self._sizes)) <= MOST_ENTRIES and self._places(v)]
+        some = [
+            v.name for v in free if 0 < math.prod(shape_at(v.type, self._sizes)) <= MOST_ENTRIES and self._places(v)
+        ]
         return sorted(some, key=lambda name: self._equations.order(name, equations))
 
     def _lack(self, equations: Sequence[Equation], variables: Sequence[str]) -> int:
@@ -312,7 +309,7 @@ class _Planner:
 
     def _rows(self, equation: Equation) -> tuple[int, ...]:
         """Return the entries of left minus right that count, row after row."""
-        rows, cols = _shape(equation.left.type, self._sizes)
+        rows, cols = shape_at(equation.left.type, self._sizes)
         if rows == cols > 1:
             sign = self._equations.parity(equation.difference)
             if sign:
@@ -386,7 +383,8 @@ def _dot(left: Expr, right: Expr) -> Expr:
     return Expr(kind, left.span, (left, right), name=name, type=SCALAR)
 
 
-def _shape(kind: Type | None, sizes: Mapping[str, int]) -> tuple[int, int]:
+def shape_at(kind: Type | None, sizes: Mapping[str, int]) -> tuple[int, int]:
+    """Return the rows and columns of a value; those of a number are one."""
     if kind is None or kind.sort is not Sort.MATRIX:
         return 1, 1
     return kind.rows.evaluate(sizes), kind.cols.evaluate(sizes)

@@ -26,7 +26,6 @@ from ntk_deq.evaluation.equilibria import tensor_names
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Matrix, Scalar, Truth
 from ntk_deq.falsify.domains import contains
-from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.tree import Kind
@@ -62,16 +61,16 @@ def solve(
     """
     if not (anew or instance.solved):
         return instance, env
-    setting = next(s for s in claim.settings if s.name == instance.setting)
+    setting = claim.setting_named(instance.setting)
     equations = Equations(claim, setting)
-    best = _Proof(claim, setting, instance, env, dtype)
+    best = _Proof(claim, instance, env, dtype)
     for plan in equations.plans(instance.sizes):
         if anew and not instance.solved and _stands(plan, env):
             return instance, env
         failing = _failing(claim, equations, plan, env) if anew else None
         if failing is not None:
             return replace(instance, solved=frozenset()), replace(env, failing=failing)
-        proof = _Proof(claim, setting, instance, env, dtype)
+        proof = _Proof(claim, instance, env, dtype)
         proof.run(plan, anew=anew)
         if (anew or proof.keeps(plan)) and len(proof.met) > len(best.met):
             best = proof
@@ -128,7 +127,6 @@ class _Proof:
     """
 
     claim: Claim
-    setting: Setting
     instance: Instance
     env: Environment
     dtype: torch.dtype
@@ -359,11 +357,9 @@ def _inside(domain: Domain, value: Value, *, by_form: bool) -> bool:
             return True
         case DomainKind.PSD:
             return bool(ct.lambda_min(value.ball) > 0) if isinstance(value, Matrix) else False
-        case DomainKind.POSITIVE:
-            return bool(low > 0)
-        case DomainKind.NONNEGATIVE:
-            return by_form or bool(low >= 0)
-        case DomainKind.INTERVAL:
+        case DomainKind.NONNEGATIVE if by_form:
+            return True
+        case DomainKind.POSITIVE | DomainKind.NONNEGATIVE | DomainKind.INTERVAL:
             return _within(domain, low, high)
     return False
 

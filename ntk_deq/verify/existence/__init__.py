@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 from flint import Ordering, fmpq, fmpq_mat, fmpq_mpoly, fmpq_mpoly_ctx
 
@@ -31,7 +30,8 @@ from ntk_deq.falsify.shrink import entry_places
 from ntk_deq.language.domain import DomainKind, Free
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.tree import Expr, Kind, names_in
-from ntk_deq.language.types import ONE, Sort
+from ntk_deq.language.types import ONE
+from ntk_deq.verify.equations.plan import shape_at
 
 MOST_UNKNOWNS = 32
 """Entries that are looked for together."""
@@ -172,21 +172,15 @@ def _constraints(
     return found
 
 
-def _shape(free: Free, sizes: Mapping[str, int]) -> tuple[int, int]:
-    if free.type.sort is Sort.SCALAR:
-        return 1, 1
-    return free.type.rows.evaluate(dict(sizes)), free.type.cols.evaluate(dict(sizes))
-
-
 def _places(free: Free, sizes: Mapping[str, int]) -> list[tuple[tuple[int, float], ...]]:
     """Return the entries that each unknown of a variable stands in, with signs, in the order of the first of them."""
     whole = free.domain.kind in (DomainKind.ORTHOGONAL, DomainKind.UNIT_ROWS)
-    places = entry_places(DomainKind.REAL if whole else free.domain.kind, _shape(free, sizes))
+    places = entry_places(DomainKind.REAL if whole else free.domain.kind, shape_at(free.type, sizes))
     return sorted((tuple(sorted(place)) for place in places), key=lambda place: place[0])
 
 
 def _variable(free: Free, sizes: Mapping[str, int], own: list[fmpq_mpoly], context: fmpq_mpoly_ctx) -> ExactMatrix:
-    rows, columns = _shape(free, sizes)
+    rows, columns = shape_at(free.type, sizes)
     entries = [context.from_dict({})] * (rows * columns)
     for unknown, place in zip(own, _places(free, sizes), strict=True):
         for index, sign in place:
@@ -198,16 +192,13 @@ def _read_domain(found: Constraints, free: Free, value: Value) -> None:
     assert isinstance(value, ExactMatrix)
     domain, entries, nothing = free.domain, value.entries, frozenset[str]()
     match domain.kind:
-        case DomainKind.POSITIVE | DomainKind.NONNEGATIVE:
-            strict = domain.kind is DomainKind.POSITIVE
-            found.bounds += [Bound(entry, strict, nothing) for entry in entries]  # type: ignore[arg-type]
-        case DomainKind.INTERVAL | DomainKind.INTEGER:
+        case DomainKind.POSITIVE | DomainKind.NONNEGATIVE | DomainKind.INTERVAL | DomainKind.INTEGER:
             for entry in entries:
                 if domain.low is not None:
                     found.bounds.append(Bound(entry - _rational(domain.low), domain.low_open, nothing))  # type: ignore[arg-type]
                 if domain.high is not None:
                     found.bounds.append(Bound(_rational(domain.high) - entry, domain.high_open, nothing))  # type: ignore[arg-type]
-            found.complete &= domain.kind is DomainKind.INTERVAL
+            found.complete &= domain.kind is not DomainKind.INTEGER
         case DomainKind.PSD:
             found.semidefinite.append(Semidefinite(_rows(value), nothing))
         case DomainKind.ORTHOGONAL | DomainKind.UNIT_ROWS:
@@ -247,9 +238,9 @@ class _Reader:
     def statement(self, expr: Expr, names: frozenset[str]) -> None:
         """Read a statement; what cannot be read is left out."""
         if expr.kind is Kind.COMPARE:
-            for (left, right), sign in zip(pairwise(expr.args), expr.operators, strict=True):
+            for link in expr.links:
                 try:
-                    self._comparison(left, sign, right, names)
+                    self._comparison(*link, names)
                 except _UNREAD:
                     self._found.complete = False
         else:
@@ -392,11 +383,8 @@ def quadratic_form(form: fmpq_mpoly, count: int) -> fmpq_mat:
         if len(places) > 2:
             raise ValueError(f"`form` of quadratic_form must be of degree two at most. Got {form}.")
         i, j = [0, 0, *places][-2:]
-        if i == j:
-            matrix[i, j] = matrix[i, j] + factor
-        else:
-            matrix[i, j] = matrix[i, j] + factor / 2
-            matrix[j, i] = matrix[j, i] + factor / 2
+        matrix[i, j] = matrix[i, j] + factor / 2
+        matrix[j, i] = matrix[j, i] + factor / 2
     return matrix
 
 

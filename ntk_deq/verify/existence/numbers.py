@@ -16,6 +16,7 @@ import math
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from itertools import product
 
 import torch
@@ -41,6 +42,7 @@ from ntk_deq.language.parser import parse
 from ntk_deq.language.tree import Expr, Formula, Kind
 from ntk_deq.language.types import BOOLEAN, SCALAR, Sort, Type
 from ntk_deq.language.typing import infer
+from ntk_deq.language.written import formula_of, put
 from ntk_deq.verify.existence.contradiction import Contradiction
 from ntk_deq.verify.formulas import instance_environment
 from ntk_deq.verify.judge import Judgement, Standing
@@ -56,9 +58,14 @@ _PLAIN = ("1", "0", "1/2", "2")
 _BOXES = 60  # of a proof along a ray, or of one constant
 _BOXES_ALONE, _CHOICES = 400, 256  # of a proof that no numbers exist on an instance, and whole numbers tried there
 
-_SAME = frozenset({"trace", "det", "sum", "vec", "diag", "lambda_min", "lambda_max", "lambda_sym"})
-_SIZE = frozenset({"norm", "fro", "norm1", "norminf", "sigma_min", "sigma_max", "rho", "nuclear"})
-_PRODUCT = frozenset({"hadamard", "kron", "dot", "khatri_rao"})
+_NUMBERS = {
+    **dict.fromkeys(("trace", "det", "sum", "vec", "diag", "lambda_min", "lambda_max", "lambda_sym"), "x"),
+    **dict.fromkeys(("norm", "fro", "norm1", "norminf", "sigma_min", "sigma_max", "rho", "nuclear"), "abs(x)"),
+    **dict.fromkeys(("hadamard", "kron", "dot", "khatri_rao"), "x*y"),
+    **dict.fromkeys(("I", "ones", "commutation"), "1"),
+    **{"zeros": "0", "inv": "1/x", "sqrtm": "sqrt(x)"},
+}
+"""What functions of matrices are where all sizes are 1, as formulas in their arguments."""
 
 
 class _NoNumbersError(Exception):
@@ -246,22 +253,13 @@ def _numbers(expr: Expr, setting: Setting) -> Expr:
         if expr.kind in (Kind.AT, Kind.INDEX, Kind.FOR_ALL, Kind.EACH, Kind.SOME, Kind.OVER):
             raise _NoNumbersError(expr.kind.value)
         return replace(expr, args=args, type=type_)
-    if not args or expr.name in ("I", "ones", "zeros", "commutation"):
-        if expr.name == "pi":
-            return expr
-        if expr.name not in ("I", "ones", "zeros", "commutation"):
-            raise _NoNumbersError(expr.name)
-        return _literal(expr, 0 if expr.name == "zeros" else 1)
-    if expr.name in _SAME or (expr.name in ("max", "min") and len(args) == 1):
-        return args[0]
-    if expr.name in _SIZE:
-        return Expr(Kind.CALL, expr.span, args, name="abs", type=SCALAR)
-    if expr.name in _PRODUCT:
-        return Expr(Kind.MULTIPLY, expr.span, args, type=SCALAR)
-    if expr.name == "inv":
-        return Expr(Kind.DIVIDE, expr.span, (_literal(expr, 1), args[0]), type=SCALAR)
-    if expr.name == "sqrtm":
-        return Expr(Kind.CALL, expr.span, args, name="sqrt", type=SCALAR)
+    if expr.name == "pi":
+        return expr
+    formula = "x" if expr.name in ("max", "min") and len(args) == 1 else _NUMBERS.get(expr.name)
+    if formula is not None:
+        own = dict(zip("xy", args, strict=False))
+        number, apply = partial(_literal, expr), lambda node, parts: replace(node, args=tuple(parts), type=SCALAR)
+        return put(formula_of(formula), own, number, apply)
     if FUNCTIONS[expr.name].entrywise is None and expr.name not in ("max", "min"):
         raise _NoNumbersError(expr.name)
     return replace(expr, args=args, type=type_)
@@ -371,7 +369,7 @@ def broken_alone(
         values: The values.
         equations: The conclusions that the equations stand in.
     """
-    there = replace(names, values={**names.values, **values}, known={})
+    there = names.replaced(values)
     for name in sorted(claim.resting):
         try:
             if decided(claim.conclude[name].expr, there).truth is Truth.FALSE:
@@ -391,7 +389,7 @@ def contradicting_whole_numbers(claim: Claim, names: ExactNames) -> Contradictio
     """
     choices = list(whole_numbers(claim))
     for values in choices:
-        there = replace(names, values={**names.values, **values}, known={})
+        there = names.replaced(values)
         try:
             if not any(decided(claim.conclude[n].expr, there).truth is Truth.FALSE for n in sorted(claim.resting)):
                 return None

@@ -28,10 +28,9 @@ from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.falsify.domains import contains
 from ntk_deq.language.declaration import Setting
-from ntk_deq.language.domain import Domain
 from ntk_deq.language.types import Margin
 from ntk_deq.package import versions
-from ntk_deq.verify.existence.decision import decided_existence
+from ntk_deq.verify.existence.decision import ExistenceStage
 from ntk_deq.verify.judge import CPU, Judgement, Standing, decided_exactly, judge_instance, refutes
 from ntk_deq.verify.refine import DEFAULT_BITS, SMALL, require_agreement
 from ntk_deq.verify.replay.record import Record, RecordKind, read_record, write_record
@@ -68,7 +67,7 @@ def judge_again(
     with one_thread():
         judgement = judge_instance(claim, instance, dtype=dtype, precision=precision, deadline=deadline, anew=False)
         judgement = judgement if precision is None else decided_exactly(claim, judgement, dtype=dtype)
-        return decided_existence(claim, judgement)
+        return ExistenceStage(claim).decide(judgement) if claim.exists else judgement
 
 
 def reproducible(
@@ -294,7 +293,7 @@ def compare(record: Record, now: Claim, *, deadline: float | None = None) -> Com
 
 def _fits(record: Record, now: Claim, setting: Setting) -> bool:
     """Whether an instance is one of a claim: the same variables, of the shapes and in the domains that it asks for."""
-    before = next(s for s in record.claim.settings if s.name == record.instance.setting)
+    before = record.claim.setting_named(record.instance.setting)
     types = {**setting.variable_types(), **{name: v.type for name, v in now.given.items()}}
     old_types = {**before.variable_types(), **{name: v.type for name, v in record.claim.given.items()}}
     sizes = record.instance.sizes
@@ -303,13 +302,9 @@ def _fits(record: Record, now: Claim, setting: Setting) -> bool:
     )
     if types != old_types or not in_range:
         return False
-    free = {**setting.free, **now.given}
-    return all(name not in free or _member(record, name, free[name].domain) for name in types)
-
-
-def _member(record: Record, name: str, domain: Domain) -> bool:
-    known = record.instance.rounded.keys() | record.instance.solved
-    return name in known or contains(domain, record.instance.values[name])
+    free, known = {**setting.free, **now.given}, record.instance.rounded.keys() | record.instance.solved
+    values = record.instance.values
+    return all(name not in free or name in known or contains(free[name].domain, values[name]) for name in types)
 
 
 def _bits(margin: Margin) -> tuple[str, str]:

@@ -240,7 +240,7 @@ class _Reading:
         setting = self._setting()
         self._check_names()
         margin = self._margin()
-        step = self._step()
+        step = {name: int(at) if at.is_integer() else at for name, at in self._numbers("step").items()}
         if setting is not None:
             self._check_sizes(setting)
         self._stop_if_wrong()
@@ -294,31 +294,22 @@ class _Reading:
             self._add(("margin",), "`margin` must be [lo, hi] with lo <= hi.")
         return Margin(float("-inf"), float("inf"))
 
-    def _step(self) -> dict[str, float]:
-        """Return the steps, which are whole, or times."""
-        steps: dict[str, float] = {}
-        node = self.root.entries.get("step")
+    def _numbers(self, key: str) -> dict[str, float]:
+        """Return the numbers of a mapping; one that cannot be read is reported, and left out."""
+        found, node = dict[str, float](), self.root.entries.get(key)
         for name, item in node.entries.items() if isinstance(node, Mapping) else ():
             try:
-                at = read_number(item.text if isinstance(item, Scalar) else "a list or mapping")
+                found[name] = read_number(item.text if isinstance(item, Scalar) else "a list or mapping")
             except ArgumentError as error:
-                self._add(("step", name), f"`step.{name}`: {error}")
-            else:
-                steps[name] = int(at) if at.is_integer() else at
-        return steps
+                self._add((key, name), f"`{key}.{name}`: {error}")
+        return found
 
     def _rounded(self) -> dict[str, float | None]:
         """Return how far variables may be from what they stand for; None where an older file lists them only."""
         node = self.root.entries.get("rounded")
         if isinstance(node, Sequence):
             return {item.text: None for item in node.items if isinstance(item, Scalar)}
-        found: dict[str, float | None] = {}
-        for name, item in node.entries.items() if isinstance(node, Mapping) else ():
-            try:
-                found[name] = read_number(item.text if isinstance(item, Scalar) else "a list or mapping")
-            except ArgumentError as error:
-                self._add(("rounded", name), f"`rounded.{name}`: {error}")
-        return found
+        return {**self._numbers("rounded")}
 
     def _check_sizes(self, setting: Setting) -> None:
         for letter, span in setting.sizes.items():

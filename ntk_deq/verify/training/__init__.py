@@ -184,9 +184,6 @@ class Moments:
         }
         return self._moved(placed(self.start, point.parameters, radius), Scalar(point.path, sc.upper(abs(point.path))))
 
-    def _inside(self, values: Mapping[str, Scalar | Matrix], path: Scalar) -> Environment:
-        return self._moved(self.start.replaced(values), path)
-
     def _moved(self, env: Environment, path: Scalar) -> Environment:
         inside = replace(env, origin=self.start, moments=self)
         inside.cache[PATH_LENGTH] = path
@@ -250,7 +247,7 @@ class StepMoments(Moments):
         known = before.cache[PATH_LENGTH]
         assert isinstance(known, Scalar)
         path = known.ball + length
-        return self._inside(values, Scalar(path, sc.upper(abs(path))))
+        return self._moved(self.start.replaced(values), Scalar(path, sc.upper(abs(path))))
 
 
 def loss_gradient(name: str) -> Expr:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from itertools import product
-from typing import ClassVar
+from typing import ClassVar, Unpack
 
 import torch
 from torch import Tensor
@@ -36,6 +36,7 @@ from ntk_deq.language.domain import Domain, Free
 from ntk_deq.language.expansion import substituted
 from ntk_deq.language.tree import Expr, Kind, Span
 from ntk_deq.language.types import SCALAR
+from ntk_deq.verify.formulas import Judging
 from ntk_deq.verify.scoring import ORDERS, ClaimScorer, is_number
 from ntk_deq.verify.training.between import at_the_start, bounds_of_loss
 from ntk_deq.verify.twins import twin_of
@@ -149,6 +150,7 @@ def aims_of(claim: Claim, setting: Setting) -> list[Aim]:
 
 
 def _names(expr: Expr) -> set[str]:
+    """Return the names that an expression reads without a step: those of a bound's L[0] cancel in its rate."""
     return {node.name for node in expr.walk() if node.kind is Kind.NAME}
 
 
@@ -312,12 +314,10 @@ def choose_constants(
     instance: Instance,
     *,
     seed: int,
-    device: str | torch.device = "cpu",
-    dtype: torch.dtype = torch.float64,
-    deadline: float | None = None,
     aim: Aim = OWN,
     near: Instance | None = None,
     same: bool = False,
+    **how: Unpack[Judging],
 ) -> Instance:
     """Return the instance with its given scalars chosen; as it was where no choice meets the hypotheses.
 
@@ -326,12 +326,10 @@ def choose_constants(
         setting: One of its settings.
         instance: An instance of the setting; its sizes and what is not drawn with a given scalar stay.
         seed: The run's seed.
-        device: Where to compute.
-        dtype: In which precision.
-        deadline: When to give up, on the clock of `time.thread_time`.
         aim: What they are chosen for.
         near: An instance with a choice for another aim, from which a shorter search starts; None: it starts anew.
         same: Whether `near` was chosen for the same aim, on other draws: the search is shorter still.
+        how: What `ClaimScorer` takes.
 
     Raises:
         ArgumentError: The claim chooses nothing.
@@ -341,7 +339,7 @@ def choose_constants(
         raise ArgumentError(f"`claim` of choose_constants must have `choose`. {claim.id} has none.")
     domains = {name: variable.domain for name, variable in scalars(claim, setting).items()}
     charts = {name: chart(domain, (), smooth=True) for name, domain in domains.items()}
-    scorer = ClaimScorer(at_the_start(claim), setting, device=device, dtype=dtype, deadline=deadline)
+    scorer = ClaimScorer(at_the_start(claim), setting, **how)
     outer = [name for name in charts if name in setting.drawing or scorer.moves_state({name})]
     inner = [name for name in charts if name not in outer]
     start = torch.zeros(len(inner), dtype=torch.float64)

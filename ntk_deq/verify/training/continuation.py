@@ -23,7 +23,7 @@ from ntk_deq.dynamics.field import GradientField, NotFiniteError, WellPosednessE
 from ntk_deq.dynamics.record import RunStatus
 from ntk_deq.errors import ArgumentError, EquilibriumError, NtkDeqError
 from ntk_deq.evaluation.balls import evaluate_scalar, evaluate_truth
-from ntk_deq.evaluation.environment import Environment, OutsideClaimError
+from ntk_deq.evaluation.environment import OutsideClaimError
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Outcome, Scalar, Truth
 from ntk_deq.language.parser import parse
@@ -228,13 +228,16 @@ def _as_steps(course: Trajectory, trainee: Trainee, step: Scalar, check: Callabl
     Of points that fall on the same step the first one is kept. A step size that is off by a share moves descent by that
     share of its length.
     """
-    gradients = _gradients(course, trainee, check)
+    field, gradients = trainee.gradients, list[Mapping[str, Tensor]]()
+    for point in course.points:
+        check()
+        gradients.append(field.at(point.parameters, point.at).gradients)
     eta, off = float(step.ball.mid()), SAFETY * float(step.ball.rad()) / sc.lower(step.ball)
     points, snapshots = [course.points[0]], [course.run.snapshots[0]]
     variation = stray = 0.0
     for place in range(1, len(course.points)):
         point = course.points[place]
-        variation += _distance(gradients[place], gradients[place - 1])
+        variation += size({name: now - gradients[place - 1][name] for name, now in gradients[place].items()})
         stray = eta / 2 * variation + eta * max(size(gradients[place]), size(gradients[place - 1]))
         stray += off * sc.upper(point.path)
         at = round(point.at / eta)
@@ -249,19 +252,6 @@ def _as_steps(course: Trajectory, trainee: Trainee, step: Scalar, check: Callabl
     late = 2 + stray / length if length > 0 else math.inf  # one for each of the two roundings to whole steps
     end_error = course.end_error + (late / last if course.run.status is RunStatus.LOSS_FLOOR else 0.0)
     return replace(course, run=run, points=tuple(points), losses=losses, end_error=end_error)
-
-
-def _gradients(course: Trajectory, trainee: Trainee, check: Callable[[], None]) -> list[Mapping[str, Tensor]]:
-    field = trainee.gradients
-    found: list[Mapping[str, Tensor]] = []
-    for point in course.points:
-        check()
-        found.append(field.at(point.parameters, point.at).gradients)
-    return found
-
-
-def _distance(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> float:
-    return size({name: a[name] - b[name] for name in a})
 
 
 def step_tests(claim: Claim, moments: StepMoments, trainee: Trainee) -> tuple[int, int]:
@@ -292,14 +282,10 @@ def _falls(moments: StepMoments, point: Point, field: GradientField, first: Scal
         moved = {name: value - eta * gradients[name] for name, value in point.parameters.items()}
         pair = [replace(point, at=1, radius={}), replace(point, at=2, parameters=moved, radius={})]
         single = Moments(moments.start, pair, moments.changing)
-        before, after = (_loss(single.environment(step)) for step in (1, 2))
+        before, after = (evaluate_scalar(parse(LOSS), single.environment(step)) for step in (1, 2))
     except NtkDeqError:
         return False
     return bool(after.ball * first.ball <= before.ball * second.ball)
-
-
-def _loss(env: Environment) -> Scalar:
-    return evaluate_scalar(parse(LOSS), env)
 
 
 def _geometric(expr: Expr, moments: Moments) -> tuple[Scalar, Scalar] | None:

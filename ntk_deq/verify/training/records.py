@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator, Mapping, Sequence, Set
 
 import torch
@@ -11,7 +10,8 @@ from torch import Tensor
 
 from ntk_deq.certified import scalar as sc
 from ntk_deq.claims.claim import Claim
-from ntk_deq.dynamics.rates import instantaneous_rate, measured_rate
+from ntk_deq.dynamics.field import GradientField
+from ntk_deq.dynamics.rates import measured_rate
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.balls import evaluate_scalar
 from ntk_deq.evaluation.environment import Environment, Sides
@@ -20,13 +20,12 @@ from ntk_deq.evaluation.quantity import Scalar
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.run import LOSS
 from ntk_deq.language.tree import Expr, Kind
-from ntk_deq.systems.accuracy import AccuracyWarning
 from ntk_deq.verify.results import Condition, Curve, Rate, Start, TrainingRecord
-from ntk_deq.verify.training import Trainee
+from ntk_deq.verify.training import Point, Trainee
 from ntk_deq.verify.training.trajectory import Trajectory
 
-KERNEL_POINTS = 12
-"""Judged steps at which the kernel gives the rate."""
+RATES = 12
+"""Judged steps at which the rate of that instant is shown."""
 
 _UPWARD = ("<=", "<")
 _LOSS_NOISE = 1e-13  # over the first loss, where that is no square: some hundred roundings
@@ -63,6 +62,7 @@ def training_record(
     predicted = None if stated is None else _stated_rate(at, stated.bound)
     floor = math.log(1 / float(claim.run.until)) if claim.run is not None else math.nan
     start = course.points[0].parameters
+    moved = {name: [p.parameters[name] - value for p in course.points] for name, value in start.items()}
     return TrainingRecord(
         setting=instance.setting,
         index=instance.index,
@@ -80,12 +80,12 @@ def training_record(
         curves=curves,
         conditions=_conditions(claim, sides),
         path_length=tuple(snapshot.path_length for snapshot in run.snapshots),
-        displacement={name: tuple(_distance(p.parameters[name], start[name]) for p in course.points) for name in start},
+        displacement={name: tuple(float(torch.linalg.vector_norm(v)) for v in own) for name, own in moved.items()},
         predicted=predicted,
         measured=_measured(
             run.series["loss"].at / (unit or 1.0), run.series["loss"].values, None if trainee.multiple else _LOSS_NOISE
         ),
-        instantaneous=_instantaneous(trainee, course, run.step or unit),
+        instantaneous=_instantaneous(trainee.gradients, course.points, run.step or unit),
         predicted_steps=floor / predicted.value if predicted is not None and predicted.value > 0 else None,
         forward_iterations=run.forward_iterations,
         adjoint_iterations=run.adjoint_iterations,
@@ -123,10 +123,6 @@ def start_record(claim: Claim, instance: Instance, env: Environment, sides: Sequ
 def constants_of(instance: Instance) -> dict[str, float]:
     """Return the values of scalars."""
     return {name: float(value) for name, value in instance.values.items() if value.ndim == 0}
-
-
-def _distance(a: Tensor, b: Tensor) -> float:
-    return float(torch.linalg.vector_norm(a - b))
 
 
 def _conditions(claim: Claim, sides: Sequence[Sides]) -> tuple[Condition, ...]:
@@ -208,23 +204,22 @@ def _measured(at: Tensor, loss: Tensor, noise: float | None) -> Rate | None:
     return Rate(fit.rate, fit.low, fit.high)
 
 
-def _instantaneous(trainee: Trainee, course: Trajectory, step: float | None) -> tuple[float, ...]:
-    """Return the rate that the kernel gives at a few judged steps, per step of descent or per unit of time."""
-    count = len(course.points)
-    chosen = {round(i * (count - 1) / (KERNEL_POINTS - 1)) for i in range(KERNEL_POINTS)}
-    return tuple(
-        _kernel_rate(trainee, point.parameters, step) if place in chosen else math.nan
-        for place, point in enumerate(course.points)
-    )
+def _instantaneous(field: GradientField, points: Sequence[Point], step: float | None) -> tuple[float, ...]:
+    """Return norm(grad L)^2/L, how fast the loss falls, at a few judged steps: per step of descent or unit of time."""
+    count = len(points)
+    chosen = {round(i * (count - 1) / (RATES - 1)) for i in range(RATES)}
+    return tuple(_rate(field, point, step) if place in chosen else math.nan for place, point in enumerate(points))
 
 
-def _kernel_rate(trainee: Trainee, parameters: Mapping[str, Tensor], step: float | None) -> float:
+def _rate(field: GradientField, point: Point, step: float | None) -> float:
     try:
-        with warnings.catch_warnings():  # the rate is shown, and no verdict rests on it
-            warnings.simplefilter("ignore", AccuracyWarning)
-            rate = instantaneous_rate(trainee.model.with_parameters(parameters), trainee.X, trainee.y)
+        here = field.at(point.parameters, point.at)
     except NtkDeqError:
         return math.nan
+    if not here.loss_value > 0:
+        return math.nan
+    speed = math.hypot(*(float(torch.linalg.vector_norm(gradient)) for gradient in here.gradients.values()))
+    rate = speed * speed / here.loss_value
     if step is None:
         return rate
     return -math.log1p(-step * rate) if step * rate < 1 else math.nan

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, Unpack
 
 import torch
 from torch import Tensor
@@ -29,6 +29,7 @@ from ntk_deq.language.declaration import Role, Setting
 from ntk_deq.language.run import LOSS, PATH_LENGTH, Run
 from ntk_deq.language.tree import Formula, Kind
 from ntk_deq.systems.model import EquilibriumModel
+from ntk_deq.verify.formulas import Judging
 from ntk_deq.verify.scoring import ClaimScorer
 from ntk_deq.verify.training import model_of
 from ntk_deq.verify.training.between import at_the_start
@@ -44,8 +45,8 @@ def descend(
     until: float,
     keep: Collection[int],
     check_time: Callable[[], None],
-) -> dict[float, TensorNames]:
-    """Return what names mean at some steps of descent from every instance of a batch.
+) -> TensorNames:
+    """Return what names mean on every instance of a batch and, with an index, at some steps of descent from it.
 
     A run ends where its loss is down to the floor, or is not finite, or the equilibrium is not seen to exist; `known`
     says at each step which runs have got there.
@@ -67,6 +68,7 @@ def descend(
     alive = torch.ones(count, dtype=torch.bool, device=names.like.device)
     guess: Tensor | None = None
     moments: dict[float, TensorNames] = {}
+    start = replace(names, moments=moments)
     for k in range(steps + 1):
         check_time()
         leaves = {name: value.requires_grad_() for name, value in values.items()}
@@ -80,7 +82,7 @@ def descend(
         values = {name: value.detach() for name, value in leaves.items()}
         guess = here.cache[names.formulas.state].detach() if names.formulas.state in here.cache else None
         if k in keep:
-            moment = replace(names, variables={**names.variables, **values}, guess=guess, trouble=[], known=alive)
+            moment = replace(start, variables={**names.variables, **values}, guess=guess, known=alive)
             moment.cache[PATH_LENGTH] = path
             moments[float(k)] = moment
         if k == 0:
@@ -96,21 +98,6 @@ def descend(
                 values[name] = value - move
                 size = size + frobenius(move) ** 2
         path = path + size.sqrt()
-    return moments
-
-
-def moments_along(names: TensorNames, moments: Mapping[float, TensorNames]) -> TensorNames:
-    """Return what names mean on instances and, with an index, at known steps of the runs from them.
-
-    Args:
-        names: What names mean at the start.
-        moments: What they mean at the steps.
-    """
-    known: dict[float, TensorNames] = {}
-    start = replace(names, moments=known)
-    for at, moment in moments.items():
-        known[at] = replace(moment, moments=known, trouble=names.trouble)
-        known[at].cache.update(moment.cache)
     return start
 
 
@@ -177,29 +164,18 @@ class TrainingScorer:
         twin: What is done with runs of its kind.
         claim: A claim with a training run.
         setting: One of its settings.
-        device: Where to compute.
-        dtype: In which precision.
-        deadline: When to give up, on the clock of `time.thread_time`, or None.
+        how: What `ClaimScorer` takes.
     """
 
     differentiable = False
     joint = False
     budget = TRAINED_BUDGET
 
-    def __init__(
-        self,
-        twin: Scored,
-        claim: Claim,
-        setting: Setting,
-        *,
-        device: torch.device | str = "cpu",
-        dtype: torch.dtype = torch.float64,
-        deadline: float | None = None,
-    ) -> None:
+    def __init__(self, twin: Scored, claim: Claim, setting: Setting, **how: Unpack[Judging]) -> None:
         assert claim.run is not None
         self.claim, self.run, self._twin = claim, claim.run, twin
-        self._whole = ClaimScorer(claim, setting, device=device, dtype=dtype, deadline=deadline)
-        self._start = ClaimScorer(at_the_start(claim), setting, device=device, dtype=dtype, deadline=deadline)
+        self._whole = ClaimScorer(claim, setting, **how)
+        self._start = ClaimScorer(at_the_start(claim), setting, **how)
         self._parts = [part for f in claim.conclude.values() for part in parts(f.name, f.expr)]
         self.goals, self.strict = self._whole.goals, self._whole.strict
         self.hypotheses, self.needs = self._start.hypotheses, self._start.needs
@@ -264,7 +240,7 @@ class TrainingScorer:
             with torch.no_grad():
                 step = scalar(tensor_value(run.step.expr, names)).expand(count)
                 usable = step.isfinite() & (step > 0)
-                moments = descend(
+                names = descend(
                     names,
                     model.names(Role.PARAMETER),
                     step,
@@ -273,7 +249,7 @@ class TrainingScorer:
                     keep=_pairs(steps),
                     check_time=self._whole.check_time,
                 )
-                margins = Margins(moments_along(names, moments), run.steps)
+                margins = Margins(names, run.steps)
                 table = torch.stack([margins.part(part).expand(count) for part in self._parts], dim=1)
         except (NtkDeqError, torch.linalg.LinAlgError, OverflowError):
             if count == 1:
@@ -295,18 +271,14 @@ class TrainingScorer:
         model = self._whole.setting.model
         assert model is not None
         values = {name: value.to(self._whole.like) for name, value in instance.values.items()}
-        number = self._number(instance)
+        formula = self._twin.number(self.run)
+        number = None if formula is None else float(self._whole.values(instance, {}, formula.expr)[0])
         own = {variable.name for variable in model.variables}
         # A scalar that stands in formulas alone moves no run.
         key = repr(number).encode() + b"".join(values[name].cpu().numpy().tobytes() for name in sorted(own))
         if key not in self._runs:
             self._runs = {key: self._twin.short(self.run, *model_of(model, values), number, self._keep)}
         return self._runs[key]
-
-    def _number(self, instance: Instance) -> float | None:
-        """The step size or the horizon of the run on an instance."""
-        formula = self._twin.number(self.run)
-        return None if formula is None else float(self._whole.values(instance, {}, formula.expr)[0])
 
 
 def _pairs(steps: int) -> tuple[int, ...]:

@@ -10,9 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from itertools import pairwise
-from typing import Any
+from typing import Unpack
 
 import torch
 
@@ -21,9 +20,11 @@ from ntk_deq.evaluation.instance import Instance, format_number, with_values
 from ntk_deq.falsify import instance_at, redrawn
 from ntk_deq.falsify.domains import within
 from ntk_deq.falsify.scalars import scalar_ladder
+from ntk_deq.falsify.search import float_bounds
 from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Domain, DomainKind
 from ntk_deq.verify.counterexamples import Attack
+from ntk_deq.verify.formulas import Judging
 from ntk_deq.verify.judge import Judgement, judge_instance, refutes
 from ntk_deq.verify.scoring import ClaimScorer
 from ntk_deq.verify.training.between import at_the_start
@@ -54,23 +55,6 @@ _TRIALS = 6  # candidates judged in balls
 _NEAR_MISSES = 2
 
 
-def ends_within(domain: Domain) -> tuple[float | None, float | None]:
-    """Return the least and the greatest float of a domain, None where it has no end.
-
-    Example:
-        >>> ends_within(Domain(DomainKind.INTERVAL, Fraction(0), Fraction(1, 5), True, False))[1] < Fraction(1, 5)
-        True
-    """
-    low = Fraction(0) if domain.kind in (DomainKind.NONNEGATIVE, DomainKind.POSITIVE) else domain.low
-    found: list[float | None] = []
-    for end, inward in ((low, math.inf), (domain.high, -math.inf)):
-        value = None if end is None else float(end)
-        while value is not None and math.isfinite(value) and not within(domain, value):
-            value = math.nextafter(value, inward)
-        found.append(value)
-    return found[0], found[1]
-
-
 def telling_values(domain: Domain) -> list[float]:
     """Return values all over a scalar's domain, in order: its ends, near them on a scale of logarithms, and between.
 
@@ -83,15 +67,14 @@ def telling_values(domain: Domain) -> list[float]:
     """
     if domain.kind is DomainKind.INTEGER:
         return sorted(scalar_ladder(domain))
-    low, high = ends_within(domain)
+    low, high = float_bounds(domain)
     found: set[float] = set()
-    if low is not None and high is not None:
+    if low > -math.inf and high < math.inf:
         width = high - low
         found |= {low, high, low + width / 2}
         found |= {value for share in _SHARES for value in (low + share * width, high - share * width)}
-    elif low is not None or high is not None:
-        end, sign = (low, 1) if low is not None else (high, -1)
-        assert end is not None
+    elif low > -math.inf or high < math.inf:
+        end, sign = (low, 1) if low > -math.inf else (high, -1)
         found |= {end + sign * math.ldexp(1.0, power) for power in _POWERS}
         found |= {end} if end == 0 or domain.kind is DomainKind.INTERVAL else set()
     else:
@@ -119,9 +102,7 @@ def sweep(
     *,
     seed: int,
     search: int | None,
-    device: torch.device | str = "cpu",
-    dtype: torch.dtype = torch.float64,
-    deadline: float | None = None,
+    **how: Unpack[Judging],
 ) -> Attack:
     """Move the scalars of a training claim on a few instances, and judge what breaks it or comes closest.
 
@@ -131,14 +112,12 @@ def sweep(
         bases: Instances to start from, the most telling first.
         seed: The run's seed.
         search: The budget `--search`, or None: the default one, `TRAINED_BUDGET`.
-        device: Where to compute.
-        dtype: In which precision.
-        deadline: When to give up, on the clock of `time.thread_time`, or None.
+        how: What `ClaimScorer` takes.
 
     Raises:
         DeadlineError: The deadline passed.
     """
-    course = _Sweep(claim, setting, seed, torch.device(device), dtype, deadline, [constants_of(base) for base in bases])
+    course = _Sweep(claim, setting, seed, how, [constants_of(base) for base in bases])
     chosen = list(bases[:BASES]) or [instance_at(setting, claim.given, 0, seed)]
     if scalars(claim, setting):
         left = sum(budget_of(claim, setting, dict(base.sizes), search) for base in chosen) // len(chosen)
@@ -155,7 +134,6 @@ class _Seen:
     """An instance that a short run has scored."""
 
     margins: tuple[float, ...]
-    feasible: float
     instance: Instance
 
     @property
@@ -170,9 +148,7 @@ class _Sweep:
     claim: Claim
     setting: Setting
     seed: int
-    device: torch.device
-    dtype: torch.dtype
-    deadline: float | None
+    how: Judging
     counted: list[dict[str, float]]
     seen: list[_Seen] = field(default_factory=list)
     judged: list[Judgement] = field(default_factory=list)
@@ -182,10 +158,9 @@ class _Sweep:
     def __post_init__(self) -> None:
         """Build the two scorers: of a run, and of the hypotheses alone."""
         claim, setting = self.claim, self.setting
-        options: Any = {"device": self.device, "dtype": self.dtype, "deadline": self.deadline}
         self._free, self._drawing = scalars(claim, setting), setting.drawing
-        self._run = twin_of(claim).scorer(claim, setting, **options)
-        self._start = ClaimScorer(at_the_start(claim), setting, **options)
+        self._run = twin_of(claim).scorer(claim, setting, **self.how)
+        self._start = ClaimScorer(at_the_start(claim), setting, **self.how)
 
     def around(self, base: Instance, budget: int) -> int:
         """Sweep each scalar in turn, from the worst instance found so far; return how many runs that took."""
@@ -225,7 +200,7 @@ class _Sweep:
             scores = self._run(moved, {})
             if not bool(scores.feasible[0] > 0):
                 continue
-            found = _Seen(tuple(scores.goals[0].tolist()), float(scores.feasible[0]), moved)
+            found = _Seen(tuple(scores.goals[0].tolist()), moved)
             self.seen.append(found)
             fresh.append(found)
             yield value, found
@@ -238,9 +213,7 @@ class _Sweep:
     def _judge(self, found: _Seen) -> None:
         if self.refuted is not None or len(self.judged) >= _TRIALS:
             return
-        judgement = judge_instance(
-            self.claim, found.instance, device=self.device, dtype=self.dtype, deadline=self.deadline
-        )
+        judgement = judge_instance(self.claim, found.instance, **self.how)
         self.judged.append(judgement)
         if refutes(judgement):
             self.refuted = judgement
