@@ -71,10 +71,10 @@ def test_claim_files_of_the_reference_come_out_as_expected(name, tmp_path):
     assert [(r.id, r.verdict) for r in results if not r.as_expected] == []
 
 
-# Each snippet in a process of its own: modules that it does not import are not loaded there, but for torch, which every
-# one imports and which takes longest.
+# Each snippet in a process of its own: modules that it does not import are not loaded there, but for those of torch,
+# which every one imports and which take longest.
 EACH = """
-import os, sys, torch
+import os, sys, torch, torch._dynamo
 for folder in sys.argv[1:]:
     if os.fork():
         if os.wait()[1]:
