@@ -426,11 +426,4 @@ def _same_text(old: Formula, new: Formula) -> bool:
 
 def _evaluated(claim: Claim) -> Iterator[Expr]:
     """Yield every node that is evaluated for a claim: its statements, and the definitions that they use."""
-    waiting = [formula.expr for formula in (*claim.assume.values(), *claim.conclude.values())]
-    seen: set[str] = set()
-    while waiting:
-        for node in waiting.pop().walk():
-            yield node
-            if node.kind is Kind.NAME and node.name in claim.let and node.name not in seen:
-                seen.add(node.name)
-                waiting.append(claim.let[node.name].expr)
+    return claim.nodes_behind(*(formula.expr for formula in (*claim.assume.values(), *claim.conclude.values())))
