@@ -285,7 +285,7 @@ class _Comparison:
         variables = variable_ranges(claim)
         self.old = Ranges(claim.let, variables)
         self.new = Ranges(mutant.let, variables)
-        altered = {name for name in claim.let if not _same_text(claim.let[name], mutant.let[name])}
+        altered = {n for n, old in claim.let.items() if format_expr(old.expr) != format_expr(mutant.let[n].expr)}
         self.changed = dependents(altered, claim.let)
         self.ordering = Ordering(self.old, self.new, self.changed)
         self.nonzero: frozenset[str] = frozenset()
@@ -418,10 +418,6 @@ class _Comparison:
         if operator in (">=", ">"):
             gap = -gap
         return operator in ("<=", ">=", "<", ">") and gap.above(0, or_at=operator in ("<=", ">="))
-
-
-def _same_text(old: Formula, new: Formula) -> bool:
-    return format_expr(old.expr) == format_expr(new.expr)
 
 
 def _evaluated(claim: Claim) -> Iterator[Expr]:
