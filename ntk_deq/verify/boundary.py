@@ -90,12 +90,8 @@ class Boundary:
         return [replace(expr, args=(a, b), operators=(sign,)) for a, sign, b in expr.links if sign in ("<=", ">=")]
 
     def _is_strict(self, expr: Expr) -> bool:
-        behind = [self.claim.let[name].expr for name in self.names_in(expr) if name in self.claim.let]
-        return any(
-            node.kind is Kind.NOT or bool({"<", ">", "!="} & set(node.operators))
-            for formula in (expr, *behind)
-            for node in formula.walk()
-        )
+        nodes = self.claim.nodes_behind(expr)
+        return any(node.kind is Kind.NOT or bool({"<", ">", "!="} & set(node.operators)) for node in nodes)
 
     def names_in(self, expr: Expr) -> set[str]:
         """Return the names that a formula depends on, those of definitions included."""
