@@ -19,7 +19,7 @@ from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import DomainKind
 from ntk_deq.language.functions import FUNCTIONS, entrywise_of
 from ntk_deq.language.tree import Expr, Kind
-from ntk_deq.language.types import Sort
+from ntk_deq.language.types import BOOLEAN, SCALAR
 from ntk_deq.language.written import ENTRY, definition_of, formula_of, put
 from ntk_deq.prove import Op, Side, Term, Terms
 
@@ -210,14 +210,9 @@ def applicable(claim: Claim) -> bool:
         if setting.model is not None or not setting.universal or setting.measured:
             return False
         free = {**setting.free, **claim.given}.values()
-        if any(v.type.sort is not Sort.SCALAR or v.domain.kind not in _RANGES for v in free):
+        if any(v.type != SCALAR or v.domain.kind not in _RANGES for v in free):
             return False
-    formulas = [*claim.let.values(), *claim.assume.values(), *claim.conclude.values()]
-    return all(
-        node.kind in _KINDS and node.type is not None and node.type.sort in (Sort.SCALAR, Sort.BOOLEAN) and _known(node)
-        for formula in formulas
-        for node in formula.expr.walk()
-    )
+    return all(node.kind in _KINDS and node.type in (SCALAR, BOOLEAN) and _known(node) for node in claim.nodes())
 
 
 @cache
@@ -271,8 +266,7 @@ def _whole_numbers(side: Side) -> range:
 
 def _listed(claim: Claim, variables: dict[str, Side]) -> dict[str, Side]:
     """Choose the whole numbers to take one by one: the ones in exponents, and all where there are few."""
-    formulas = [*claim.let.values(), *claim.assume.values(), *claim.conclude.values()]
-    nodes = [node for formula in formulas for node in formula.expr.walk()]
+    nodes = list(claim.nodes())
     used = {node.name for node in nodes if node.kind is Kind.NAME}
     whole = {n: s for n, s in variables.items() if s.whole and n in used and None not in (s.low, s.high)}
     if _combinations(whole) <= _LISTED:
@@ -330,8 +324,7 @@ class _Reader:
             if name not in self._known:
                 outer, self._conditions = self._conditions, []
                 expr = self._lets[name].expr
-                truth = expr.type is not None and expr.type.sort is Sort.BOOLEAN
-                value: Term | Formula = self._formula(expr) if truth else self._term(expr)
+                value: Term | Formula = self._formula(expr) if expr.type == BOOLEAN else self._term(expr)
                 self._known[name] = (value, self._conditions)
                 self._conditions = outer
             self._conditions += self._known[name][1]

@@ -87,18 +87,11 @@ class Boundary:
             return [link for arg in expr.args for link in self._weak(arg)]
         if expr.kind is Kind.NAME and expr.name in self.claim.let:
             return self._weak(self.claim.let[expr.name].expr)
-        if expr.kind is not Kind.COMPARE:
-            return []
-        pairs = zip(expr.args, expr.operators, expr.args[1:], strict=False)
-        return [replace(expr, args=(a, b), operators=(sign,)) for a, sign, b in pairs if sign in ("<=", ">=")]
+        return [replace(expr, args=(a, b), operators=(sign,)) for a, sign, b in expr.links if sign in ("<=", ">=")]
 
     def _is_strict(self, expr: Expr) -> bool:
-        behind = [self.claim.let[name].expr for name in self.names_in(expr) if name in self.claim.let]
-        return any(
-            node.kind is Kind.NOT or (node.kind is Kind.COMPARE and bool({"<", ">", "!="} & set(node.operators)))
-            for formula in (expr, *behind)
-            for node in formula.walk()
-        )
+        nodes = self.claim.nodes_behind(expr)
+        return any(node.kind is Kind.NOT or bool({"<", ">", "!="} & set(node.operators)) for node in nodes)
 
     def names_in(self, expr: Expr) -> set[str]:
         """Return the names that a formula depends on, those of definitions included."""
@@ -177,8 +170,11 @@ def _candidate(
 
 
 def small_sizes(setting: Setting, generator: torch.Generator) -> dict[str, int]:
-    """Return sizes near the lowest ones."""
-    return {letter: min(size.low + _offset(generator), size.high) for letter, size in setting.sizes.items()}
+    """Return sizes near the lowest ones: 0 to 2 above, now and then 3."""
+    return {
+        letter: min(size.low + choose(generator, 3 if choose(generator, 4) else 4), size.high)
+        for letter, size in setting.sizes.items()
+    }
 
 
 def plain_values(free: Mapping[str, Free], sizes: Mapping[str, int], generator: torch.Generator) -> dict[str, Tensor]:
@@ -188,11 +184,6 @@ def plain_values(free: Mapping[str, Free], sizes: Mapping[str, int], generator: 
         ArgumentError: A domain has no member of its shape.
     """
     return {name: _drawn(name, v, sizes, choose(generator, _PATTERNS), generator) for name, v in free.items()}
-
-
-def _offset(generator: torch.Generator) -> int:
-    """Return how far a size is above its lowest: 0 to 2, now and then 3."""
-    return choose(generator, 3 if choose(generator, 4) else 4)
 
 
 def _worst_conclusion(claim: Claim, names: ExactNames) -> Truth | None:
@@ -270,7 +261,7 @@ def _tightened(
             solved = _solved(link, names, name, instance.values[name], free[name].domain)
             if solved is not None:
                 instance = replace(instance, values={**instance.values, name: solved})
-                names = replace(names, values={**names.values, name: exact_value(solved)}, known={})
+                names = names.replaced({name: exact_value(solved)})
                 held |= uses
                 break
     return instance, bool(held)
@@ -287,7 +278,7 @@ def _solved(link: Expr, names: ExactNames, name: str, value: Tensor, domain: Dom
         return None
 
     def margin(at: float) -> al.Number:
-        moved = replace(names, values={**names.values, name: exact_value(at * unit)}, known={})
+        moved = names.replaced({name: exact_value(at * unit)})
         left, right = (exact_number(value_of(side, moved)) for side in link.args)
         return right - left
 

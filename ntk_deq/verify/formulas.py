@@ -193,7 +193,7 @@ def instance_environment(
     Raises:
         LimitError: A matrix is too large for that precision.
     """
-    setting = next(s for s in claim.settings if s.name == instance.setting)
+    setting = claim.setting_named(instance.setting)
     if setting.measured:
         notes.estimated["results"] = setting.measured  # numbers that no ball was measured with
     variables: dict[str, Scalar | Matrix] = {}
@@ -237,7 +237,7 @@ def exact_names(claim: Claim, instance: Instance, dtype: torch.dtype = torch.flo
     numbers = sum(value.numel() for value in instance.values.values())
     if claim.run is not None or instance.solved or numbers > MOST_NUMBERS:
         return None
-    setting = next(s for s in claim.settings if s.name == instance.setting)
+    setting = claim.setting_named(instance.setting)
     values: dict[str, Value] = {letter: fmpq(size) for letter, size in instance.sizes.items()}
     for name, tensor in instance.values.items():
         moved = tensor.to(dtype).to(torch.float64)
