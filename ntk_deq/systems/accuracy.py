@@ -284,8 +284,8 @@ def gradient_error(
 ) -> float:
     """Return a bound on the Frobenius error of the gradient of the loss in all parameters; NaN: not known.
 
-    Of a `single_layer` that of `layer_error`; of other models an estimate (`gradient_sizes`), where the loss is given and
-    has no kinks.
+    Of a `single_layer` that of `layer_error`; of other models an estimate (`gradient_sizes`), where the loss is given
+    and has no kinks.
 
     Args:
         model: The model; a `single_layer` has bounds.
