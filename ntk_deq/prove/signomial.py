@@ -108,20 +108,23 @@ def scale(poly: Poly, factor: Number) -> Poly:
     return {m: c * multiple for m, c in poly.items()} if factor else {}
 
 
+_ONE = fmpq(1)
+
+
 def times(left: Monomial, right: Monomial, exponent: Exponent = 1) -> tuple[Monomial, fmpq]:
     """Return the product left * right^exponent: a monomial and a rational factor that primes give off."""
     if not right or not exponent:
-        return left, fmpq(1)
+        return left, _ONE
     exponents = dict(left)
-    factor = fmpq(1)
+    factor = _ONE
     for name, e in right:
         e = exponents.get(name, 0) + e * exponent
         if name[0] == "#" and (e >= 1 or e < 0):
             whole = e.numerator // e.denominator
             factor *= fmpq(int(name[1:])) ** whole
             e -= whole
-        exponents[name] = _short(e)
-    return tuple(sorted((name, e) for name, e in exponents.items() if e)), factor
+        exponents[name] = e if isinstance(e, int) else _short(e)
+    return tuple(sorted([item for item in exponents.items() if item[1]])), factor
 
 
 def multiply(left: Poly, right: Poly) -> Poly:
