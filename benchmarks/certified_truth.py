@@ -143,26 +143,23 @@ def outside(found: arb_mat, centre: Tensor, radius: float) -> bool | None:
     return True if total > limit else False if total <= limit else None
 
 
-def solution_outside(matrix: Tensor, right: Tensor | None, centre: Tensor, radius: float) -> bool | None:
-    """Return whether the inverse (right side None) or solution of a system is outside a ball; None: not decided."""
+def inverse_outside(matrix: Tensor, centre: Tensor, radius: float) -> bool | None:
+    """Return whether the inverse of a matrix is outside a ball; None: not decided."""
     for bits in PRECISIONS:
         with flint.ctx.workprec(bits):
             exact = arb_mat(*matrix.shape, [arb(v) for v in matrix.double().reshape(-1).tolist()])
             try:
-                if right is None:
-                    found = exact.inv()
-                else:
-                    found = exact.solve(arb_mat(*right.shape, [arb(v) for v in right.double().reshape(-1).tolist()]))
+                found = exact.inv()
             except ZeroDivisionError:
                 continue
             verdict = outside(found, centre, radius)
         if verdict is not None:
             return verdict
-    return None if radius else not _solves(matrix, right, centre)
+    return None if radius else not _inverts(matrix, centre)
 
 
-def _solves(matrix: Tensor, right: Tensor | None, centre: Tensor) -> bool:
-    """Return whether matrix centre = right (the identity for None) in whole numbers."""
+def _inverts(matrix: Tensor, centre: Tensor) -> bool:
+    """Return whether matrix centre is the identity in whole numbers."""
     (a, low), (x, other) = whole(matrix), whole(centre)
-    b, unit = whole(torch.eye(a.nrows()) if right is None else right)
-    return bool(a * x * (1 << max(0, low + other - unit)) == b * (1 << max(0, unit - low - other)))
+    one, unit = whole(torch.eye(a.nrows()))
+    return bool(a * x * (1 << max(0, low + other - unit)) == one * (1 << max(0, unit - low - other)))

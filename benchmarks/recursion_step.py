@@ -17,7 +17,8 @@ import torch
 
 from benchmarks.machine import print_machine, print_table, verdict
 from ntk_deq.errors import Position
-from ntk_deq.evaluation.floats import TensorNames, at_step
+from ntk_deq.evaluation.floats import TensorNames
+from ntk_deq.evaluation.steps import at_step
 from ntk_deq.language.parser import parse
 from ntk_deq.language.recursion import recursions_in
 from ntk_deq.language.tree import Formula

@@ -23,108 +23,76 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ntk_deq.package import __version__, lazy_names
+from ntk_deq.package import lazy_names
 
 if TYPE_CHECKING:
-    from ntk_deq.claims.load import load_suite
-    from ntk_deq.data import load_images, select_images
-    from ntk_deq.dynamics import (
-        GradientField,
-        Recorder,
-        RunStatus,
-        TrainingRun,
-        every,
-        gradient_descent,
-        gradient_flow,
-        instantaneous_rate,
-        iterate,
-        logarithmic,
-        measured_rate,
-        on_condition,
-        resume,
-        train,
+    from ntk_deq.claims.load import load_suite as load_suite
+    from ntk_deq.data import (
+        load_images as load_images,
+        select_images as select_images,
     )
-    from ntk_deq.equilibrium import Equilibrium, Status, fixed_point, monotone_parameters, solve_fixed_point
-    from ntk_deq.errors import NtkDeqError
-    from ntk_deq.evaluation.convex.proximal import conjugate, moreau_envelope, prox
+    from ntk_deq.dynamics import (
+        GradientField as GradientField,
+        Recorder as Recorder,
+        RunStatus as RunStatus,
+        TrainingRun as TrainingRun,
+        every as every,
+        gradient_descent as gradient_descent,
+        gradient_flow as gradient_flow,
+        instantaneous_rate as instantaneous_rate,
+        iterate as iterate,
+        logarithmic as logarithmic,
+        measured_rate as measured_rate,
+        on_condition as on_condition,
+        resume as resume,
+        train as train,
+    )
+    from ntk_deq.equilibrium import (
+        Equilibrium as Equilibrium,
+        Status as Status,
+        fixed_point as fixed_point,
+        monotone_parameters as monotone_parameters,
+        solve_fixed_point as solve_fixed_point,
+    )
+    from ntk_deq.errors import NtkDeqError as NtkDeqError
+    from ntk_deq.evaluation.convex.proximal import (
+        conjugate as conjugate,
+        moreau_envelope as moreau_envelope,
+        prox as prox,
+    )
+    from ntk_deq.package import __version__ as __version__
     from ntk_deq.quantities import (
-        TangentKernel,
-        condition_number,
-        lambda_max,
-        lambda_min,
-        landscape,
-        lipschitz_bounds,
-        neighbourhood_width,
-        ntk_gram,
-        sigma_max,
-        sigma_min,
-        spectrum,
-        trajectory,
+        TangentKernel as TangentKernel,
+        condition_number as condition_number,
+        lambda_max as lambda_max,
+        lambda_min as lambda_min,
+        landscape as landscape,
+        lipschitz_bounds as lipschitz_bounds,
+        neighbourhood_width as neighbourhood_width,
+        ntk_gram as ntk_gram,
+        sigma_max as sigma_max,
+        sigma_min as sigma_min,
+        spectrum as spectrum,
+        trajectory as trajectory,
     )
     from ntk_deq.systems import (
-        ImplicitReLU,
-        LinearImplicit,
-        equilibrium_features,
-        equilibrium_module,
-        loss_gradients,
-        predict,
-        solve_adjoint,
-        solve_equilibrium,
+        ImplicitReLU as ImplicitReLU,
+        LinearImplicit as LinearImplicit,
+        equilibrium_features as equilibrium_features,
+        equilibrium_module as equilibrium_module,
+        loss_gradients as loss_gradients,
+        predict as predict,
+        solve_adjoint as solve_adjoint,
+        solve_equilibrium as solve_equilibrium,
     )
-    from ntk_deq.verify.pool import judge_in_workers
-    from ntk_deq.verify.runner import Options, judge, judge_claims
-    from ntk_deq.verify.system import system
+    from ntk_deq.verify.pool import judge_in_workers as judge_in_workers
+    from ntk_deq.verify.runner import (
+        Options as Options,
+        judge as judge,
+        judge_claims as judge_claims,
+    )
+    from ntk_deq.verify.system import system as system
 
-_HOMES = {
-    "claims.load": ("load_suite",),
-    "data": ("load_images", "select_images"),
-    "dynamics": (
-        "GradientField",
-        "Recorder",
-        "RunStatus",
-        "TrainingRun",
-        "every",
-        "gradient_descent",
-        "gradient_flow",
-        "instantaneous_rate",
-        "iterate",
-        "logarithmic",
-        "measured_rate",
-        "on_condition",
-        "resume",
-        "train",
-    ),
-    "errors": ("NtkDeqError",),
-    "equilibrium": ("Equilibrium", "Status", "fixed_point", "monotone_parameters", "solve_fixed_point"),
-    "evaluation.convex.proximal": ("conjugate", "moreau_envelope", "prox"),
-    "systems": (
-        "ImplicitReLU",
-        "LinearImplicit",
-        "equilibrium_features",
-        "equilibrium_module",
-        "loss_gradients",
-        "predict",
-        "solve_adjoint",
-        "solve_equilibrium",
-    ),
-    "quantities": (
-        "TangentKernel",
-        "condition_number",
-        "lambda_max",
-        "lambda_min",
-        "landscape",
-        "lipschitz_bounds",
-        "neighbourhood_width",
-        "ntk_gram",
-        "sigma_max",
-        "sigma_min",
-        "spectrum",
-        "trajectory",
-    ),
-    "verify.pool": ("judge_in_workers",),
-    "verify.runner": ("Options", "judge", "judge_claims"),
-    "verify.system": ("system",),
-}
 _SUBPACKAGES = (
     "certified",
     "claims",
@@ -144,62 +112,7 @@ _SUBPACKAGES = (
     "verify",
 )
 
-__all__ = [
-    "Equilibrium",
-    "GradientField",
-    "ImplicitReLU",
-    "LinearImplicit",
-    "NtkDeqError",
-    "Options",
-    "Recorder",
-    "RunStatus",
-    "Status",
-    "TangentKernel",
-    "TrainingRun",
-    "__version__",
-    "condition_number",
-    "conjugate",
-    "equilibrium_features",
-    "equilibrium_module",
-    "every",
-    "fixed_point",
-    "gradient_descent",
-    "gradient_flow",
-    "instantaneous_rate",
-    "iterate",
-    "judge",
-    "judge_claims",
-    "judge_in_workers",
-    "lambda_max",
-    "lambda_min",
-    "landscape",
-    "lipschitz_bounds",
-    "load_images",
-    "load_suite",
-    "logarithmic",
-    "loss_gradients",
-    "measured_rate",
-    "monotone_parameters",
-    "moreau_envelope",
-    "neighbourhood_width",
-    "ntk_gram",
-    "on_condition",
-    "predict",
-    "prox",
-    "resume",
-    "select_images",
-    "sigma_max",
-    "sigma_min",
-    "solve_adjoint",
-    "solve_equilibrium",
-    "solve_fixed_point",
-    "spectrum",
-    "system",
-    "train",
-    "trajectory",
-]
-
-_find, _ = lazy_names(__name__, _HOMES)
+_find, _names = lazy_names(__name__)
 
 
 def __getattr__(name: str) -> Any:
@@ -209,4 +122,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *_SUBPACKAGES])
+    return sorted([*_names(), *_SUBPACKAGES])

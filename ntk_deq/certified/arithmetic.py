@@ -28,7 +28,7 @@ from ntk_deq.certified.exactness import (
     sum_error,
 )
 from ntk_deq.certified.rounding import TINY, add_up, fro_up, largest_entry, multiply_up, outward, root_up
-from ntk_deq.certified.scalar import nan, radius, upper, with_radius
+from ntk_deq.certified.scalar import nan, value_and_radius, with_radius
 from ntk_deq.errors import ArgumentError
 
 
@@ -124,19 +124,6 @@ def elementwise_error(left: Tensor, right: Tensor, product: Tensor) -> float:
     return add_up(multiply_up(rounding.unit_roundoff(), rounded), multiply_up(float(count), TINY))
 
 
-def near_and_spread(factor: arb) -> tuple[float, float]:
-    """Return a float near a scalar ball and a bound on the distance of its numbers; NaN without information.
-
-    Example:
-        >>> near_and_spread(arb(0.5))
-        (0.5, 0.0)
-    """
-    near = float(factor.mid()) if factor.is_finite() else math.nan
-    if not math.isfinite(near):
-        return math.nan, math.inf
-    return near, add_up(upper(abs(factor.mid() - near)), radius(factor))
-
-
 def scale(factor: arb, a: Ball) -> Ball:
     """Return factor * a.
 
@@ -154,7 +141,7 @@ def scale(factor: arb, a: Ball) -> Ball:
         >>> scale(exact(0.5), Ball(torch.full((1, 1), 0.3, dtype=torch.float64))).radius
         0.0
     """
-    near, spread = near_and_spread(factor)
+    near, spread = value_and_radius(factor)
     if not math.isfinite(near):
         return no_information(a, *a.shape, a.reason or "a scalar factor has no information")
     centre = a.work

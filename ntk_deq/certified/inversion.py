@@ -1,6 +1,6 @@
-"""Inverses and linear systems: an approximate inverse R with norm2(I - R A) < 1 proves A invertible.
+"""Inverses: an approximate inverse R with norm2(I - R A) < 1 proves A invertible.
 
-Inverses and solutions of small exact systems in `arb`, for those too ill-conditioned for float arithmetic.
+Inverses of small exact matrices in `arb`, for those too ill-conditioned for float arithmetic.
 
 A float inverse of a matrix of condition number above about 1e13 proves nothing. In 192 bits, or 1536 where entries
 differ by hundreds of orders of magnitude, elimination in ball arithmetic does: its result contains the truth or fails.
@@ -20,7 +20,6 @@ References:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import flint
 import torch
@@ -33,17 +32,14 @@ from ntk_deq.certified.dense import (
     above,
     beside,
     block,
-    first_reason,
     identity,
     no_information,
-    require_alike,
     require_square,
     transpose,
 )
 from ntk_deq.certified.norms import EXACT_ORDER, entries, whole_matrix
 from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, root_up, subtract_down
 from ntk_deq.certified.scalar import upper
-from ntk_deq.errors import ArgumentError
 
 LARGEST_ORDER = 64
 """Up to this order elimination at 1536 bits takes about a tenth of a second."""
@@ -74,21 +70,6 @@ def nearest_ball(found: arb_mat, like: Tensor) -> Ball:
     return Ball(centre, min(bound, multiply_up(root_up(float(len(gaps))), largest)))
 
 
-def _best(compute: Callable[[], arb_mat], like: Tensor) -> Ball | None:
-    best: Ball | None = None
-    for bits in _BITS:
-        with flint.ctx.workprec(max(bits, flint.ctx.prec)):
-            try:
-                found = nearest_ball(compute(), like)
-            except ZeroDivisionError:  # a pivot's ball contains zero
-                continue
-        if found.is_finite and (best is None or found.radius < best.radius):
-            best = found
-        if best is not None and best.radius <= _SHARP * best.fro:
-            break
-    return best
-
-
 def high_precision_inverse(matrix: Tensor) -> Ball | None:
     """Return the inverse of exactly this matrix, or None where it is singular, hopeless or larger than order 64.
 
@@ -106,24 +87,18 @@ def high_precision_inverse(matrix: Tensor) -> Ball | None:
     """
     if matrix.shape[0] > LARGEST_ORDER:
         return None
-    return _best(lambda: _whole(matrix).inv(), matrix)
-
-
-def high_precision_solution(matrix: Tensor, right: Tensor) -> Ball | None:
-    """Return the solution X of matrix X = right for exactly these, or None as `high_precision_inverse` does.
-
-    Args:
-        matrix: n x n.
-        right: n x cols with cols <= 64 where the result is to be had.
-
-    Example:
-        >>> one = torch.ones(1, 1, dtype=torch.float64)
-        >>> high_precision_solution(4 * one, one)
-        Ball(1 x 1, float64, radius=0)
-    """
-    if max(matrix.shape[0], right.shape[1]) > LARGEST_ORDER:
-        return None
-    return _best(lambda: _whole(matrix).solve(_whole(right)), matrix)
+    best: Ball | None = None
+    for bits in _BITS:
+        with flint.ctx.workprec(max(bits, flint.ctx.prec)):
+            try:
+                found = nearest_ball(_whole(matrix).inv(), matrix)
+            except ZeroDivisionError:  # a pivot's ball contains zero
+                continue
+        if found.is_finite and (best is None or found.radius < best.radius):
+            best = found
+        if best is not None and best.radius <= _SHARP * best.fro:
+            break
+    return best
 
 
 _ILL = 2.0**-10
@@ -235,72 +210,6 @@ def perturbed_inverse(inverted: Ball, radius: float) -> float:
     size = size_up(inverted)
     moved = multiply_up(size, radius)
     return divide_up(multiply_up(size, moved), subtract_down(1.0, moved))
-
-
-def solve(a: Ball, b: Ball) -> Ball:
-    """Return the solution X of a X = b.
-
-    With R about the inverse of A: norm(A^-1 B - X) <= norm(R)/(1 - norm(I - R A)) fro(B - A X).
-
-    Args:
-        a: n x n.
-        b: n x cols.
-
-    Returns:
-        The ball; exact where the residual is zero without rounding; no information, with the reason, where
-        invertibility is not certain.
-
-    Raises:
-        ArgumentError: `a` is not square, or rows, element types or devices differ.
-
-    Example:
-        >>> solve(Ball(torch.tensor([[2.0, 1.0], [0.0, 4.0]])), Ball(torch.ones(2, 1))).centre.flatten().tolist()
-        [0.375, 0.25]
-    """
-    require_alike("solve", a, b)
-    order = require_square("solve", a)
-    if b.shape[0] != order:
-        raise ArgumentError(f"`b` of solve must have {order} rows. Got {b.shape[0]} x {b.shape[1]}.")
-    if not (a.is_finite and b.is_finite):
-        return no_information(a, order, b.shape[1], first_reason(a, b))
-    matrix, right = Ball(a.work, a.radius, a.reason), Ball(b.work, b.radius, b.reason)
-    found = approximate_inverse(matrix.centre)
-    plain = _UNPROVED if found is not None else _SINGULAR
-    if found is not None:
-        approximate = Ball(found)
-        defect = size_up(identity_defect(approximate, matrix))
-        solution = torch.linalg.solve_ex(matrix.centre, right.centre)[0]
-        bound = math.inf
-        if bool(torch.isfinite(solution).all()):
-            bound = _solution_error(matrix, right, solution, approximate.norm2, subtract_down(1.0, defect))
-        if defect <= _ILL or (math.isfinite(bound) and not _refinable(a)):
-            return enclose(solution, bound, a)
-    refined = _refined_solution(matrix, right, a) if _refinable(a) else None
-    return refined or no_information(a, order, b.shape[1], plain)
-
-
-def _solution_error(matrix: Ball, right: Ball, solution: Tensor, inverse_size: float, gap: float) -> float:
-    """Return inverse_size fro(right - matrix solution)/gap, upwards, for every matrix and right side of the balls."""
-    residual = subtract(right, matmul(matrix, Ball(solution)))
-    return divide_up(multiply_up(inverse_size, add_up(residual.fro, residual.radius)), gap)
-
-
-def _refined_solution(matrix: Ball, right: Ball, like: Ball) -> Ball | None:
-    """Solve in more bits for the centres, then cover the radii by those of the inverse and the residual."""
-    found = high_precision_solution(matrix.centre, right.centre)
-    if found is None or not found.is_finite:
-        return None
-    if matrix.is_exact and right.is_exact:
-        return enclose(found.centre, found.radius, like)
-    inverted = high_precision_inverse(matrix.centre)
-    if inverted is None:
-        return None
-    # A X = B and (A + E) Y = B + F give Y - X = (A + E)^-1 (F - E X), where X is known up to its radius.
-    size = size_up(inverted)
-    gap = subtract_down(1.0, multiply_up(size, matrix.radius))
-    moved = add_up(right.radius, multiply_up(matrix.radius, size_up(found)))
-    error = add_up(found.radius, divide_up(multiply_up(size, moved), gap))
-    return enclose(found.centre, error, like) if math.isfinite(error) else None
 
 
 UNCERTAIN_RANK = "its rank is not certain"

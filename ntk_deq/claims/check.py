@@ -344,11 +344,9 @@ def entrywise_notes(claim: Claim) -> dict[str, str]:
 def _ordered(formula: Formula) -> Iterator[tuple[Expr, Expr, str]]:
     """Yield the sides of every order between square matrices, or one and a number."""
     for node in formula.expr.walk():
-        if node.kind is Kind.COMPARE:
-            for place, relation in enumerate(node.operators):
-                sides = node.args[place : place + 2]
-                if relation not in ("==", "!=") and any(_is_square(side) for side in sides):
-                    yield sides[0], sides[1], relation
+        for left, relation, right in node.links:
+            if relation not in ("==", "!=") and (_is_square(left) or _is_square(right)):
+                yield left, right, relation
 
 
 def _note(text: str, relation: str, high: Expr, low: Expr) -> str:

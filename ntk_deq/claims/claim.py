@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
@@ -15,7 +16,7 @@ from ntk_deq.language.function_domains import FunctionDomain
 from ntk_deq.language.ranges import _constant, domain_range
 from ntk_deq.language.recursion import NONE, Recursions, recursions_in
 from ntk_deq.language.run import Run
-from ntk_deq.language.tree import Formula, dependents
+from ntk_deq.language.tree import Expr, Formula, dependents
 from ntk_deq.language.types import Range
 
 
@@ -153,6 +154,16 @@ class Claim:
     exists: dict[str, Free] = field(default_factory=dict)
     witness: dict[str, Formula] = field(default_factory=dict)
     uniform: frozenset[str] = frozenset()
+
+    def nodes(self) -> Iterator[Expr]:
+        """Yield every node of the definitions, the hypotheses and the conclusions."""
+        for section in (self.let, self.assume, self.conclude):
+            for formula in section.values():
+                yield from formula.expr.walk()
+
+    def setting_named(self, name: str) -> Setting:
+        """Return the setting of a name that one has."""
+        return next(setting for setting in self.settings if setting.name == name)
 
     @property
     def stated(self) -> Claim:

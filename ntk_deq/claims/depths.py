@@ -403,7 +403,7 @@ def at_depth(claim: Claim, depth: Depth) -> Claim:
     """
     if depth.variant is not None:
         return _with_members(claim, depth, depth.variant)
-    setting = next(setting for setting in claim.settings if setting.name == depth.setting)
+    setting = claim.setting_named(depth.setting)
     parts = written_out(setting, claim.given, claim_formulas(claim), dict(depth.letters))
     kind = None if claim.run is None else claim.run.kind
     checked = check_depth(parts, kind=kind)
@@ -434,7 +434,7 @@ def _with_members(claim: Claim, depth: Depth, variant: int) -> Claim:
     if part.depths:
         letters = tuple((letter, value) for letter, value in depth.letters if letter not in named)
         part = at_depth(part, Depth(depth.setting, letters))
-    setting = next(setting for setting in part.settings if setting.name == depth.setting)
+    setting = part.setting_named(depth.setting)
     chosen = {letter: SizeRange(value, value) for letter, value in depth.letters if letter in named}
     setting = replace(setting, sizes={**setting.sizes, **chosen})
     return replace(part, settings=(setting,), depths=(), origin=claim, depth=depth, warnings=())

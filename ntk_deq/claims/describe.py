@@ -1,4 +1,4 @@
-"""What `verify-claims check` prints: each claim with its settings, formulas and shapes, as plain data and strings."""
+"""Words of `verify-claims check`: systems with types and certificates; runs, choices, sizes, orders, depths."""
 
 from __future__ import annotations
 
@@ -8,61 +8,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ntk_deq.claims.check import environment
-from ntk_deq.claims.claim import Claim, IllFormed, Suite
+from ntk_deq.claims.claim import Claim, IllFormed
 from ntk_deq.claims.depths import depths_of, written_out
 from ntk_deq.claims.open_depth import typed_definitions
-from ntk_deq.errors import ArgumentError, ExpressionError, Problem
+from ntk_deq.errors import ArgumentError, ExpressionError
 from ntk_deq.language.declaration import ModelSignature, Role, Setting, Variable
-from ntk_deq.language.domain import Free
 from ntk_deq.language.loss import PREDICTIONS, ForeignLossError, declared_loss
 from ntk_deq.language.rows import has_samples, rowwise_model
 from ntk_deq.language.run import LOSS, Run
 from ntk_deq.language.shapes import Shapes
-from ntk_deq.language.tree import Expr, Formula, Kind
+from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.types import ONE, SCALAR, Reach, Size, SizeRange, Type
-
-_WINDOW = 100  # characters of a long formula that are shown around a problem
-
-
-@dataclass(frozen=True)
-class FormulaLine:
-    """One formula or quantified variable.
-
-    Attributes:
-        section: `given`, `let`, `assume`, `exists`, `witness` or `conclude`.
-        name: Its name in the file.
-        text: Its formula, or its domain, on one line.
-        type: Its type and shape, for example `matrix N x m^2`.
-    """
-
-    section: str
-    name: str
-    text: str
-    type: str
-
-    @property
-    def typed(self) -> str:
-        """The name with its type, for example `Mt : matrix N x m^2`."""
-        return f"{self.name} : {self.type}"
-
-
-@dataclass(frozen=True)
-class SettingLine:
-    """A setting on a few lines.
-
-    Attributes:
-        name: Its name.
-        model: Name of its model, or `no model`.
-        kind: Whether the claim is about a whole domain, about draws, or about real data.
-        sizes: The sizes, for example `N = 1..6, m = 4`.
-        variables: Lines such as `gamma : scalar in (0, 1)`.
-    """
-
-    name: str
-    model: str
-    kind: str
-    sizes: str
-    variables: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -88,53 +44,6 @@ class SystemDescription:
     certificate: str
     definitions: tuple[tuple[str, str, str], ...]
     kernel: str = ""
-
-
-@dataclass(frozen=True)
-class ClaimDescription:
-    """A claim as `check` shows it; `problems` is empty unless the claim is ill-formed."""
-
-    id: str
-    title: str
-    where: str
-    position: str
-    expect: str
-    mutates: str | None
-    tags: tuple[str, ...]
-    settings: tuple[SettingLine, ...] = ()
-    formulas: tuple[FormulaLine, ...] = ()
-    run: str | None = None
-    choose: str | None = None
-    depths: str | None = None
-    order: str | None = None
-    problems: tuple[str, ...] = ()
-
-    @property
-    def well_formed(self) -> bool:
-        """Whether the claim can be judged."""
-        return not self.problems
-
-
-@dataclass(frozen=True)
-class SuiteDescription:
-    """A suite as `check` shows it."""
-
-    file: str
-    title: str
-    files: tuple[str, ...]
-    claims: tuple[ClaimDescription, ...]
-    systems: tuple[SystemDescription, ...] = ()
-
-    @property
-    def ill_formed(self) -> int:
-        """How many claims are ill-formed."""
-        return sum(not claim.well_formed for claim in self.claims)
-
-
-def describe_suite(suite: Suite) -> SuiteDescription:
-    """Return a suite in the form that `check` prints."""
-    claims = tuple(describe_claim(claim) for claim in suite.claims)
-    return SuiteDescription(suite.file, suite.title, suite.files, claims, describe_systems(suite.claims))
 
 
 def describe_systems(claims: Iterable[Claim | IllFormed]) -> tuple[SystemDescription, ...]:
@@ -282,44 +191,6 @@ def _places(expr: Expr, definitions: Mapping[str, Expr], known: dict[str, Counte
     return found
 
 
-def describe_claim(claim: Claim | IllFormed) -> ClaimDescription:
-    """Return a claim in the form that `check` prints."""
-    position, expect = str(claim.position), str(claim.expect)
-    if isinstance(claim, IllFormed):
-        problems = tuple(describe_problem(problem) for problem in claim.problems)
-        return ClaimDescription(
-            claim.id, claim.title, claim.where, position, expect, None, claim.tags, problems=problems
-        )
-    claim = claim.stated
-
-    def variables(section: str, found: Mapping[str, Free]) -> list[FormulaLine]:
-        names = [(member_words(free.name, free.over), free) for free in found.values()]
-        return [FormulaLine(section, name, _domain(free), str(free.type)) for name, free in names]
-
-    lines = variables("given", claim.given)
-    for section, formulas in (("let", claim.let), ("assume", claim.assume)):
-        lines += [_formula(section, formula) for formula in formulas.values()]
-    lines += variables("exists", claim.exists)
-    for section, formulas in (("witness", claim.witness), ("conclude", claim.conclude)):
-        lines += [_formula(section, formula) for formula in formulas.values()]
-    settings = tuple(_setting(setting) for setting in claim.settings)
-    return ClaimDescription(
-        id=claim.id,
-        title=claim.title,
-        where=claim.where,
-        position=position,
-        expect=expect,
-        mutates=claim.mutates,
-        tags=claim.tags,
-        settings=settings,
-        formulas=tuple(lines),
-        run=run_words(claim.run) if claim.run is not None else None,
-        choose=choose_words(claim),
-        depths=depth_words(claim),
-        order=order_words(claim),
-    )
-
-
 def run_words(run: Run) -> str:
     """Return a run in words.
 
@@ -351,31 +222,6 @@ def choose_words(claim: Claim) -> str | None:
     names = ", ".join(dict.fromkeys(name for name, variable in free if variable.type == SCALAR))
     verb = "maximize" if claim.choose.maximize else "minimize"
     return f"{names} to {verb} {one_line(claim.choose.objective.text)}"
-
-
-def describe_problem(problem: Problem) -> str:
-    """Return a problem as text: place and message, the formula with the wrong part underlined, the hint.
-
-    Example:
-        >>> from ntk_deq.claims.claim import Position
-        >>> place, hint = Position("a.yaml", 3, 9), "did you mean `norm`?"
-        >>> print(describe_problem(Problem(place, "unknown name `nrom`.", None, "1 + nrom", (4, 8), hint)))
-        a.yaml:3:9: unknown name `nrom`.
-            1 + nrom
-                ^^^^
-            did you mean `norm`?
-    """
-    lines = [f"{problem.position}: {problem.message}"]
-    if problem.source and problem.span is not None:
-        start, stop = problem.span
-        source = re.sub(r"\s", " ", problem.source)
-        first = max(0, start - _WINDOW // 2)
-        shown = source[first : first + _WINDOW]
-        width = max(1, min(stop, first + _WINDOW) - start)
-        lines += [f"    {shown}", f"    {' ' * (start - first)}{'^' * width}"]
-    if problem.hint:
-        lines.append(f"    {problem.hint}")
-    return "\n".join(lines)
 
 
 def one_line(text: str) -> str:
@@ -419,31 +265,3 @@ def depth_words(claim: Claim) -> str | None:
     """Return for which depths a claim with families is judged, or None: `L = 1; L = 2`."""
     found = dict.fromkeys(str(depth) for depth in claim.depths if depth.letters)
     return "; ".join(found) or None
-
-
-def _domain(free: Free) -> str:
-    text = one_line(free.domain.text or str(free.domain.kind))
-    return text if free.over is None else f"{text} for {free.over.text}"
-
-
-def _formula(section: str, formula: Formula) -> FormulaLine:
-    return FormulaLine(section, formula.name, one_line(formula.text), str(formula.expr.type))
-
-
-def _setting(setting: Setting) -> SettingLine:
-    sizes = (size_words(letter, size) for letter, size in setting.sizes.items())
-    kind = "every instance of a domain" if setting.universal else "draws from a distribution"
-    lines = [f"{member_words(f.name, f.over)} : {f.type} in {_domain(f)}" for f in setting.free.values()]
-    lines += [
-        f"{member_words(d.name, d.over)} : {d.type} drawn from {one_line(d.text)}" for d in setting.draws.values()
-    ]
-    if setting.images is not None:
-        kind = "real images"
-        types = setting.variable_types()
-        names = (setting.images.inputs, setting.images.targets)
-        lines += [f"{name} : {types[name]} from {setting.images.source}" for name in names if name is not None]
-    if setting.measured:
-        kind = "stored results"
-        lines.append(setting.measured)
-    model = setting.model.name if setting.model is not None else "no model"
-    return SettingLine(setting.name, model, kind, ", ".join(sizes), tuple(lines))

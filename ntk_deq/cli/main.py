@@ -20,8 +20,6 @@ from ntk_deq.cli import EXIT_OK, EXIT_USAGE, run_process
 from ntk_deq.cli.arguments import parse_arguments
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from ntk_deq.claims.claim import Claim, IllFormed
 
 

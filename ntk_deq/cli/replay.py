@@ -109,7 +109,7 @@ def verdict_of(judgement: Judgement) -> str:
 
 def _setting_free(replayed: Replay) -> Mapping[str, object]:
     record = replayed.record
-    return next(s for s in record.claim.settings if s.name == record.instance.setting).free
+    return record.claim.setting_named(record.instance.setting).free
 
 
 def _render_judgement(console: Console, judgement: Judgement) -> None:

@@ -4,32 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ntk_deq.language.domain import DISTRIBUTIONS, DistributionName
 from ntk_deq.package import lazy_names
 
 if TYPE_CHECKING:
-    from ntk_deq.data.distributions import Sampler, draw, sampler
-    from ntk_deq.data.images import ImageSample, load_images, load_mnist, resize_area, select_images
-    from ntk_deq.data.readers import ImageSet
+    from ntk_deq.data.distributions import (
+        Sampler as Sampler,
+        draw as draw,
+        sampler as sampler,
+    )
+    from ntk_deq.data.images import (
+        ImageSample as ImageSample,
+        load_images as load_images,
+        load_mnist as load_mnist,
+        resize_area as resize_area,
+        select_images as select_images,
+    )
+    from ntk_deq.data.readers import ImageSet as ImageSet
+    from ntk_deq.language.domain import (
+        DISTRIBUTIONS as DISTRIBUTIONS,
+        DistributionName as DistributionName,
+    )
 
-__all__ = [
-    "DISTRIBUTIONS",
-    "DistributionName",
-    "ImageSample",
-    "ImageSet",
-    "Sampler",
-    "draw",
-    "load_images",
-    "load_mnist",
-    "resize_area",
-    "sampler",
-    "select_images",
-]
-
-_HOMES = {
-    "distributions": ("Sampler", "draw", "sampler"),
-    "images": ("ImageSample", "load_images", "load_mnist", "resize_area", "select_images"),
-    "readers": ("ImageSet",),
-}
-
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)
+__getattr__, __dir__ = lazy_names(__name__)

@@ -19,50 +19,40 @@ from typing import TYPE_CHECKING
 from ntk_deq.package import lazy_names
 
 if TYPE_CHECKING:
-    from ntk_deq.dynamics.field import FieldPoint, GradientField, NotFiniteError, WellPosednessError
-    from ntk_deq.dynamics.flow.run import gradient_flow
-    from ntk_deq.dynamics.iteration import iterate
-    from ntk_deq.dynamics.rates import RateFit, instantaneous_rate, measured_rate
-    from ntk_deq.dynamics.record import RunStatus, Series, Snapshot, TrainingRun
-    from ntk_deq.dynamics.recorders import Observation, Recorder, every, logarithmic, on_condition
-    from ntk_deq.dynamics.storage import CheckpointWarning, RecordError
-    from ntk_deq.dynamics.training import gradient_descent, resume, train
+    from ntk_deq.dynamics.field import (
+        FieldPoint as FieldPoint,
+        GradientField as GradientField,
+        NotFiniteError as NotFiniteError,
+        WellPosednessError as WellPosednessError,
+    )
+    from ntk_deq.dynamics.flow.run import gradient_flow as gradient_flow
+    from ntk_deq.dynamics.iteration import iterate as iterate
+    from ntk_deq.dynamics.rates import (
+        RateFit as RateFit,
+        instantaneous_rate as instantaneous_rate,
+        measured_rate as measured_rate,
+    )
+    from ntk_deq.dynamics.record import (
+        RunStatus as RunStatus,
+        Series as Series,
+        Snapshot as Snapshot,
+        TrainingRun as TrainingRun,
+    )
+    from ntk_deq.dynamics.recorders import (
+        Observation as Observation,
+        Recorder as Recorder,
+        every as every,
+        logarithmic as logarithmic,
+        on_condition as on_condition,
+    )
+    from ntk_deq.dynamics.storage import (
+        CheckpointWarning as CheckpointWarning,
+        RecordError as RecordError,
+    )
+    from ntk_deq.dynamics.training import (
+        gradient_descent as gradient_descent,
+        resume as resume,
+        train as train,
+    )
 
-_HOMES = {
-    "field": ("FieldPoint", "GradientField", "NotFiniteError", "WellPosednessError"),
-    "flow.run": ("gradient_flow",),
-    "iteration": ("iterate",),
-    "rates": ("RateFit", "instantaneous_rate", "measured_rate"),
-    "record": ("RunStatus", "Series", "Snapshot", "TrainingRun"),
-    "recorders": ("Observation", "Recorder", "every", "logarithmic", "on_condition"),
-    "storage": ("CheckpointWarning", "RecordError"),
-    "training": ("gradient_descent", "resume", "train"),
-}
-
-__all__ = [
-    "CheckpointWarning",
-    "FieldPoint",
-    "GradientField",
-    "NotFiniteError",
-    "Observation",
-    "RateFit",
-    "RecordError",
-    "Recorder",
-    "RunStatus",
-    "Series",
-    "Snapshot",
-    "TrainingRun",
-    "WellPosednessError",
-    "every",
-    "gradient_descent",
-    "gradient_flow",
-    "instantaneous_rate",
-    "iterate",
-    "logarithmic",
-    "measured_rate",
-    "on_condition",
-    "resume",
-    "train",
-]
-
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)
+__getattr__, __dir__ = lazy_names(__name__)

@@ -23,8 +23,9 @@ from ntk_deq.dynamics.proven.recursion import CLOSE, Value, carried_steps, radiu
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.environment import Environment, OutsideClaimError
 from ntk_deq.evaluation.equilibria import tensor_names, value_at_step
-from ntk_deq.evaluation.floats import TensorNames, at_step
+from ntk_deq.evaluation.floats import TensorNames
 from ntk_deq.evaluation.quantity import Matrix, Scalar
+from ntk_deq.evaluation.steps import at_step
 from ntk_deq.language.recursion import PATH_LENGTH, At
 
 FLOATS = 80

@@ -57,6 +57,10 @@ class ExactNames:
     near: Callable[[], Sequence[Sequence[float]]] | None = None
     known: dict[str, Value] = field(default_factory=dict)
 
+    def replaced(self, values: Mapping[str, Value]) -> ExactNames:
+        """Return what names mean where some values are replaced."""
+        return replace(self, values={**self.values, **values}, known={})
+
 
 def decided(expr: Expr, names: ExactNames) -> Outcome:
     """Return the outcome of a statement: FALSE, TRUE, or TIGHT for one that is true with equality.
@@ -251,7 +255,7 @@ def _equilibrium(model: ModelFormulas, names: ExactNames, near: Sequence[Sequenc
 
     def image(state: fmpq_mat) -> fmpq_mat:
         at = ExactMatrix(rows, columns, state.entries())
-        moved = replace(names, values={**names.values, model.state: at}, near=None, known={})
+        moved = replace(names.replaced({model.state: at}), near=None)
         value = value_of(model.map, moved)
         flat = value.rational if isinstance(value, ExactMatrix) else None
         if flat is None:

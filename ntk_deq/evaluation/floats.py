@@ -26,8 +26,7 @@ from ntk_deq.evaluation.environment import ModelFormulas
 from ntk_deq.evaluation.functions import scalar, vec
 from ntk_deq.evaluation.functions.entrywise import from_above
 from ntk_deq.evaluation.functions.twins import FUNCTIONS, OPERATORS, entry_by_entry
-from ntk_deq.evaluation.steps import Program
-from ntk_deq.evaluation.steps import at_step as value_at_step
+from ntk_deq.evaluation.steps import Program, at_step
 from ntk_deq.language.arguments import type_of
 from ntk_deq.language.functions import entrywise_of, kink_of
 from ntk_deq.language.indices import step_of
@@ -101,6 +100,10 @@ class TensorNames:
     iterates: list[Tensor] = field(default_factory=list, init=False, repr=False, compare=False)
     at_steps: dict[At, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
     programs: dict[str, Program] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def value(self, expr: Expr, indices: Mapping[str, float] = NO_INDICES) -> Tensor:
+        """Return the value of a formula: for modules below that cannot import `tensor_value`."""
+        return tensor_value(expr, self, indices)
 
 
 def tensor_value(expr: Expr, names: TensorNames, indices: Mapping[str, float] = NO_INDICES) -> Tensor:
@@ -204,11 +207,6 @@ def _index(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tens
     return names.iterates[step]
 
 
-def at_step(name: str, step: int, names: TensorNames) -> Tensor:
-    """Return the value that a recursion has at a step."""
-    return value_at_step(name, step, names, tensor_value)
-
-
 def _at(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tensor:
     values = {name: tensor_value(arg, names, indices) for name, arg in zip(expr.names, expr.args[1:], strict=True)}
     values = {name: value if names.variables[name].ndim > 1 else scalar(value) for name, value in values.items()}
@@ -222,9 +220,9 @@ def _call(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tenso
 
         return tensor_derivative(expr, names, indices)
     if expr.args and expr.args[0].kind is Kind.FUNCTION:
-        return tensor_extreme(expr, names, indices, tensor_value)
+        return tensor_extreme(expr, names, indices)
     if expr.name == INDICATOR:
-        return tensor_indicator(expr.args[0], names, indices, tensor_value)
+        return tensor_indicator(expr.args[0], names, indices)
     args = [tensor_value(arg, names, indices) for arg in expr.args]
     if expr.name in ("next", "fixed_point"):
         return tensor_map(names, args[0]) if expr.name == "next" else equilibrium(names, args[0])

@@ -7,7 +7,7 @@ it computes is what the formulas say, up to rounding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -43,31 +43,27 @@ _IN_PLACE: dict[Any, Callable[[Tensor], Tensor]] = {
     torch.cos: torch.cos_,
 }
 
-Evaluate = Callable[[Expr, Any, Mapping[str, float]], Tensor]
-"""Returns the value of a formula, given what names mean and the letters in it."""
-
 Run = Callable[[int, Tensor], Tensor]
 """Returns a value at a step: what writes, in the tensor that it is given."""
 
 
-def at_step(name: str, step: int, names: Any, evaluate: Evaluate) -> Tensor:
+def at_step(name: str, step: int, names: Any) -> Tensor:
     """Return the value that a recursion has at a step.
 
     Args:
         name: What the recursion gives.
         step: The step.
-        names: What names mean.
-        evaluate: Returns the value of a formula.
+        names: What names mean, a `TensorNames`.
     """
     known: dict[At, Tensor] = names.at_steps
     if (name, step) not in known:
         if not (torch.is_grad_enabled() or names.kinks is not None or names.upper or names.rounded):
             if name not in names.programs:
-                names.programs[name] = Program(name, names, evaluate)
+                names.programs[name] = Program(name, names)
             names.programs[name].run(step)
         for at in names.recursions.unfolded(name, step, known):
             expr, letters = names.recursions.formula(*at)
-            known[at] = evaluate(expr, names, letters)
+            known[at] = names.value(expr, letters)
     return known[name, step]
 
 
@@ -101,15 +97,14 @@ class _Node:
 class Program:
     """The steps of a name and of all that it rests on, in plain floats without derivatives."""
 
-    def __init__(self, name: str, names: Any, evaluate: Evaluate) -> None:
+    def __init__(self, name: str, names: Any) -> None:
         """Find what a name rests on.
 
         Args:
             name: What the recursion gives.
-            names: What names mean.
-            evaluate: Returns the value of a formula.
+            names: What names mean, a `TensorNames`.
         """
-        self._name, self._names, self._evaluate = name, names, evaluate
+        self._name, self._names = name, names
         recursions = names.recursions
         found, waiting, latest, back = {name}, [name], 0, 1
         while waiting:
@@ -155,7 +150,7 @@ class Program:
         for name in self._all:
             for at in recursions.unfolded(name, k, known) if k >= recursions.first(name) else ():
                 expr, letters = recursions.formula(*at)
-                known[at] = self._evaluate(expr, self._names, letters)
+                known[at] = self._names.value(expr, letters)
         if k < self._first or not all(self._settled(name, k) for name in self._all):
             return
         order: list[str] = []
@@ -201,16 +196,16 @@ class Program:
             ahead: By how much the step that it gives is ahead of the letter.
             k: The last step that is known.
         """
-        names, evaluate, known = self._names, self._evaluate, self._names.at_steps
+        names, known = self._names, self._names.at_steps
         if not any(node.kind is Kind.NAME and node.name == letter for node in expr.walk()):
-            fixed = evaluate(expr, names, {})
+            fixed = names.value(expr)
             return _Node(lambda k, out: fixed, fixed, fixed=True)
         if expr.kind is Kind.INDEX and expr.name in names.recursions.rules:
             name, back = expr.name, index_size(expr.args[0]).evaluate({letter: 0}) - ahead
             return _Node(lambda k, out: known[name, k + back], known[name, k + back])
         if expr.kind not in OPERATORS and not _is_plain(expr):
-            value = evaluate(expr, names, {letter: k - ahead})
-            return _Node(lambda k, out: evaluate(expr, names, {letter: k - ahead}), value)
+            value = names.value(expr, {letter: k - ahead})
+            return _Node(lambda k, out: names.value(expr, {letter: k - ahead}), value)
         parts = [self._node(arg, letter, ahead, k) for arg in expr.args]
         if all(part.value.dtype == names.like.dtype for part in parts):
             node = _written(expr, parts)

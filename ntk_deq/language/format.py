@@ -247,19 +247,6 @@ def selectors(name: str, ends: Sequence[str], dots: str = "..") -> list[str]:
     return [*texts, ":"] if name == Sign.ROWS else [":", *texts] if name == Sign.COLUMNS else texts
 
 
-def describe(expr: Expr) -> str:
-    """Return the text of a typed tree with its type, as `check` shows it.
-
-    Example:
-        >>> from ntk_deq.language.parser import parse
-        >>> from ntk_deq.language.typing import infer
-        >>> from ntk_deq.language.types import matrix
-        >>> describe(infer(parse("X'*X"), {"X": matrix("N", "d")}))
-        "X'*X : matrix d x d"
-    """
-    return f"{format_expr(expr)} : {expr.type if expr.type is not None else 'no type yet'}"
-
-
 def format_number(value: Fraction) -> str:
     """Return the shortest plain or scientific literal of a number, exactly; a fraction in brackets where none is exact.
 

@@ -203,9 +203,7 @@ def upper_bounds(expr: Expr) -> Iterator[Expr]:
     """Yield comparisons that bound the index of a quantifier from above, by what does not change with it."""
     name = expr.names[0]
     for part in conjuncts(expr.args[1]) if len(expr.args) > 1 else ():
-        if part.kind is not Kind.COMPARE:
-            continue
-        for (left, right), relation in zip(pairwise(part.args), part.operators, strict=True):
+        for left, relation, right in part.links:
             small, large = (left, right) if relation in ("<=", "<") else (right, left)
             free = not any(node.name == name for node in large.walk())
             if relation in ("<=", "<", ">=", ">") and small.kind is Kind.NAME and small.name == name and free:

@@ -155,8 +155,7 @@ def comparisons(statement: Expr) -> Iterator[tuple[Expr, str, Expr]]:
     if statement.kind is Kind.AND:
         for part in statement.args:
             yield from comparisons(part)
-    elif statement.kind is Kind.COMPARE:
-        yield from zip(statement.args, statement.operators, statement.args[1:], strict=False)
+    yield from statement.links
 
 
 class Order(Enum):

@@ -129,6 +129,11 @@ class Expr:
             return self
         return Expr(self.kind, span or self.span, args, self.name, self.names, self.operators, self.value, self.type)
 
+    @property
+    def links(self) -> Iterator[tuple[Expr, str, Expr]]:
+        """The comparisons of a chain, each by its left side, its relation and its right side; none of other nodes."""
+        return zip(self.args, self.operators, self.args[1:], strict=False)
+
     def walk(self) -> Iterator[Expr]:
         """Yield this node and every node below it, parents first."""
         stack = [self]
@@ -137,12 +142,6 @@ class Expr:
             yield node
             if node.args:
                 stack.extend(node.args[::-1])
-
-
-def is_member(expr: Expr) -> bool:
-    """Whether a node of a typed tree is a member of a family without a step, `W[l]`, and no value at a step, `Z[k]`."""
-    inside = expr.args[0].type if expr.kind is Kind.INDEX and len(expr.args) == 1 else None
-    return inside is not None and not inside.sort.is_index
 
 
 def with_constants(expr: Expr, declared: Container[str] = ()) -> Expr:

@@ -212,11 +212,9 @@ def applicable(claim: Claim) -> bool:
         free = {**setting.free, **claim.given}.values()
         if any(v.type.sort is not Sort.SCALAR or v.domain.kind not in _RANGES for v in free):
             return False
-    formulas = [*claim.let.values(), *claim.assume.values(), *claim.conclude.values()]
     return all(
         node.kind in _KINDS and node.type is not None and node.type.sort in (Sort.SCALAR, Sort.BOOLEAN) and _known(node)
-        for formula in formulas
-        for node in formula.expr.walk()
+        for node in claim.nodes()
     )
 
 
@@ -271,8 +269,7 @@ def _whole_numbers(side: Side) -> range:
 
 def _listed(claim: Claim, variables: dict[str, Side]) -> dict[str, Side]:
     """Choose the whole numbers to take one by one: the ones in exponents, and all where there are few."""
-    formulas = [*claim.let.values(), *claim.assume.values(), *claim.conclude.values()]
-    nodes = [node for formula in formulas for node in formula.expr.walk()]
+    nodes = list(claim.nodes())
     used = {node.name for node in nodes if node.kind is Kind.NAME}
     whole = {n: s for n, s in variables.items() if s.whole and n in used and None not in (s.low, s.high)}
     if _combinations(whole) <= _LISTED:

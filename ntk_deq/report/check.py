@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -260,21 +261,19 @@ def _names(claim: Claim) -> dict[str, Type]:
     }
     own |= {entry.reach.letter for entry in map(defined, claim.let) if entry.reach is not None}
     used: dict[str, Type] = {}
-    start = start_formulas(claim).values()
     members = {
         name: (member_words(name, variable.over), variable.type)
         for setting in claim.settings
         for name, variable in setting.variables.items()
         if variable.over is not None
     }
-    for formula in (*claim.let.values(), *claim.assume.values(), *claim.conclude.values(), *start):
-        for node in formula.expr.walk():
-            if node.kind in RANGED:
-                own.update(node.names)
-            elif node.kind is Kind.NAME or node.kind is Kind.INDEX:
-                if node.name not in used and node.type is not None and BOUND not in node.name:
-                    if node.name in members or not node.type.sort.is_index:
-                        used[node.name] = node.type
+    for node in chain(claim.nodes(), *(formula.expr.walk() for formula in start_formulas(claim).values())):
+        if node.kind in RANGED:
+            own.update(node.names)
+        elif node.kind is Kind.NAME or node.kind is Kind.INDEX:
+            if node.name not in used and node.type is not None and BOUND not in node.name:
+                if node.name in members or not node.type.sort.is_index:
+                    used[node.name] = node.type
     return dict(members.get(name, (name, type_)) for name, type_ in used.items() if name not in own)
 
 

@@ -233,8 +233,4 @@ def _comparisons(text: str) -> tuple[tuple[Expr, str, Expr], ...]:
         tree = parse(text)
     except ExpressionError:
         return ()
-    found = []
-    for node in tree.walk():
-        if node.kind is Kind.COMPARE:
-            found += list(zip(node.args, node.operators, node.args[1:], strict=False))
-    return tuple(found)
+    return tuple(link for node in tree.walk() for link in node.links)

@@ -17,74 +17,45 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ntk_deq.language.declaration import ModelSignature, Role, Variable, model_names, model_signature, register_model
 from ntk_deq.package import lazy_names
 
 if TYPE_CHECKING:
-    from ntk_deq.systems.accuracy import AccuracyWarning
-    from ntk_deq.systems.certificate import (
-        CertifiedAdjoint,
-        CertifiedEquilibrium,
-        Proof,
-        certified_adjoint,
-        certified_equilibrium,
+    from ntk_deq.language.declaration import (
+        ModelSignature as ModelSignature,
+        Role as Role,
+        Variable as Variable,
+        model_names as model_names,
+        model_signature as model_signature,
+        register_model as register_model,
     )
-    from ntk_deq.systems.formula_model import FormulaModel
-    from ntk_deq.systems.model import EquilibriumModel, model_class
-    from ntk_deq.systems.module_model import ModuleModel, equilibrium_module
-    from ntk_deq.systems.parameter_slopes import RankOne
-    from ntk_deq.systems.shipped_models import ImplicitReLU, LinearImplicit
-    from ntk_deq.systems.solve import equilibrium_features, loss_gradients, predict, solve_adjoint, solve_equilibrium
+    from ntk_deq.systems.accuracy import AccuracyWarning as AccuracyWarning
+    from ntk_deq.systems.certificate import (
+        CertifiedAdjoint as CertifiedAdjoint,
+        CertifiedEquilibrium as CertifiedEquilibrium,
+        Proof as Proof,
+        certified_adjoint as certified_adjoint,
+        certified_equilibrium as certified_equilibrium,
+    )
+    from ntk_deq.systems.formula_model import FormulaModel as FormulaModel
+    from ntk_deq.systems.model import (
+        EquilibriumModel as EquilibriumModel,
+        model_class as model_class,
+    )
+    from ntk_deq.systems.module_model import (
+        ModuleModel as ModuleModel,
+        equilibrium_module as equilibrium_module,
+    )
+    from ntk_deq.systems.parameter_slopes import RankOne as RankOne
+    from ntk_deq.systems.shipped_models import (
+        ImplicitReLU as ImplicitReLU,
+        LinearImplicit as LinearImplicit,
+    )
+    from ntk_deq.systems.solve import (
+        equilibrium_features as equilibrium_features,
+        loss_gradients as loss_gradients,
+        predict as predict,
+        solve_adjoint as solve_adjoint,
+        solve_equilibrium as solve_equilibrium,
+    )
 
-_HOMES = {
-    "accuracy": ("AccuracyWarning",),
-    "certificate": (
-        "CertifiedAdjoint",
-        "CertifiedEquilibrium",
-        "Proof",
-        "certified_adjoint",
-        "certified_equilibrium",
-    ),
-    "formula_model": ("FormulaModel",),
-    "model": ("EquilibriumModel", "model_class"),
-    "module_model": ("ModuleModel", "equilibrium_module"),
-    "parameter_slopes": ("RankOne",),
-    "shipped_models": ("ImplicitReLU", "LinearImplicit"),
-    "solve": (
-        "equilibrium_features",
-        "loss_gradients",
-        "predict",
-        "solve_adjoint",
-        "solve_equilibrium",
-    ),
-}
-
-__all__ = [
-    "AccuracyWarning",
-    "CertifiedAdjoint",
-    "CertifiedEquilibrium",
-    "EquilibriumModel",
-    "FormulaModel",
-    "ImplicitReLU",
-    "LinearImplicit",
-    "ModelSignature",
-    "ModuleModel",
-    "Proof",
-    "RankOne",
-    "Role",
-    "Variable",
-    "certified_adjoint",
-    "certified_equilibrium",
-    "equilibrium_features",
-    "equilibrium_module",
-    "loss_gradients",
-    "model_class",
-    "model_names",
-    "model_signature",
-    "predict",
-    "register_model",
-    "solve_adjoint",
-    "solve_equilibrium",
-]
-
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)
+__getattr__, __dir__ = lazy_names(__name__)

@@ -87,10 +87,7 @@ class Boundary:
             return [link for arg in expr.args for link in self._weak(arg)]
         if expr.kind is Kind.NAME and expr.name in self.claim.let:
             return self._weak(self.claim.let[expr.name].expr)
-        if expr.kind is not Kind.COMPARE:
-            return []
-        pairs = zip(expr.args, expr.operators, expr.args[1:], strict=False)
-        return [replace(expr, args=(a, b), operators=(sign,)) for a, sign, b in pairs if sign in ("<=", ">=")]
+        return [replace(expr, args=(a, b), operators=(sign,)) for a, sign, b in expr.links if sign in ("<=", ">=")]
 
     def _is_strict(self, expr: Expr) -> bool:
         behind = [self.claim.let[name].expr for name in self.names_in(expr) if name in self.claim.let]
@@ -270,7 +267,7 @@ def _tightened(
             solved = _solved(link, names, name, instance.values[name], free[name].domain)
             if solved is not None:
                 instance = replace(instance, values={**instance.values, name: solved})
-                names = replace(names, values={**names.values, name: exact_value(solved)}, known={})
+                names = names.replaced({name: exact_value(solved)})
                 held |= uses
                 break
     return instance, bool(held)
@@ -287,7 +284,7 @@ def _solved(link: Expr, names: ExactNames, name: str, value: Tensor, domain: Dom
         return None
 
     def margin(at: float) -> al.Number:
-        moved = replace(names, values={**names.values, name: exact_value(at * unit)}, known={})
+        moved = names.replaced({name: exact_value(at * unit)})
         left, right = (exact_number(value_of(side, moved)) for side in link.args)
         return right - left
 

@@ -143,7 +143,7 @@ def plainest_counterexample(
     starts = ordered[:1] if smallest is None else [ordered[0], smallest]
     found = []
     for start in starts:
-        setting = next(s for s in claim.settings if s.name == start.instance.setting)
+        setting = claim.setting_named(start.instance.setting)
         share = budget // len(starts)
         found.append(minimise_counterexample(claim, setting, start, budget=share, precision=precision, **how))
     found += ordered[:1]  # the last, so that of equally plain ones the shrunk one wins
@@ -341,7 +341,7 @@ class InstanceStore:
             how: As for `make_record`.
         """
         instance = judgement.instance
-        setting = next(s for s in claim.settings if s.name == instance.setting)
+        setting = claim.setting_named(instance.setting)
         entries = sum(value.numel() for value in instance.values.values())
         if not setting.universal or not judgement.conclusions or entries > _LARGEST:
             return

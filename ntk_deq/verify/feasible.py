@@ -260,7 +260,7 @@ def _with_data(
         return None
 
     def residual(at: Tensor) -> list[fmpq]:
-        moved = replace(names, values={**names.values, name: exact_value(at)}, known={})
+        moved = names.replaced({name: exact_value(at)})
         found = value_of(equation.difference, moved)
         entries = found.entries if isinstance(found, ExactMatrix) else (found,)
         if not all(isinstance(entry, fmpq) for entry in entries):

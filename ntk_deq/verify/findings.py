@@ -143,8 +143,8 @@ def _bounds(name: str, expr: Expr, around: tuple[Expr, ...]) -> Iterator[Bound]:
             yield from _bounds(name, part, around)
     elif expr.kind in (Kind.FOR_ALL, Kind.EACH):
         yield from _bounds(name, expr.args[0], (*around, expr))
-    elif expr.kind is Kind.COMPARE:
-        for left, relation, right in zip(expr.args, expr.operators, expr.args[1:], strict=False):
+    else:
+        for left, relation, right in expr.links:
             numbers = all(side.type is not None and side.type.sort is Sort.SCALAR for side in (left, right))
             if relation not in ("==", "!=") and numbers and right.kind is not Kind.NUMBER:
                 yield Bound(name, left, relation, right, around)

@@ -193,7 +193,7 @@ def instance_environment(
     Raises:
         LimitError: A matrix is too large for that precision.
     """
-    setting = next(s for s in claim.settings if s.name == instance.setting)
+    setting = claim.setting_named(instance.setting)
     if setting.measured:
         notes.estimated["results"] = setting.measured  # numbers that no ball was measured with
     variables: dict[str, Scalar | Matrix] = {}
@@ -237,7 +237,7 @@ def exact_names(claim: Claim, instance: Instance, dtype: torch.dtype = torch.flo
     numbers = sum(value.numel() for value in instance.values.values())
     if claim.run is not None or instance.solved or numbers > MOST_NUMBERS:
         return None
-    setting = next(s for s in claim.settings if s.name == instance.setting)
+    setting = claim.setting_named(instance.setting)
     values: dict[str, Value] = {letter: fmpq(size) for letter, size in instance.sizes.items()}
     for name, tensor in instance.values.items():
         moved = tensor.to(dtype).to(torch.float64)
@@ -276,13 +276,46 @@ def exact_value(tensor: torch.Tensor) -> Value:
 
 
 def marks(claim: Claim) -> list[float]:
-    """Return the numbers that a claim's formulas name, those half-way between two, and one beyond either end."""
-    formulas = (*claim.assume.values(), *claim.let.values(), *claim.conclude.values())
-    named = {node.value for f in formulas for node in f.expr.walk() if node.kind is Kind.NUMBER and node.value}
-    ends = sorted({Fraction(0), *named, *(-number for number in named)})
+    """Return the numbers at which a claim's formulas may turn, those half-way between two, and one beyond either end.
+
+    These are the numbers that they name, their sums, products and quotients, and where a side is linear in one term
+    (3*a <= 1 + 1e-8), the value of that term.
+    """
+    named = {Fraction(0)}
+    for formula in (*claim.assume.values(), *claim.let.values(), *claim.conclude.values()):
+        _turns(formula.expr, named)
+    ends = sorted({*named, *(-number for number in named)})
     between = [(a + b) / 2 for a, b in pairwise(ends)]
     numbers = sorted((*between, *ends, 2 * ends[0] - 1, 2 * ends[-1] + 1), key=abs)
-    return [float(number) for number in numbers if abs(number) < _FAR]
+    return [float(number) for number in numbers]
 
 
 _FAR = 2**1000  # close to the largest float
+_ONE_TERM = (Fraction(0), frozenset({Fraction(1)}))
+
+
+def _turns(expr: Expr, found: set[Fraction]) -> tuple[Fraction, frozenset[Fraction]]:
+    """Return the constant of a sum and the factors of its other terms; add to `found` where each term makes it zero."""
+    parts = [_turns(arg, found) for arg in expr.args]
+    constant, factors = _ONE_TERM
+    match expr.kind, parts:
+        case Kind.NUMBER, _ if expr.value is not None and abs(expr.value) < _FAR:
+            constant, factors = expr.value, frozenset()
+        case Kind.NEGATE, [(a, left)]:
+            constant, factors = -a, frozenset(-factor for factor in left)
+        case (Kind.ADD, [(a, left), (b, right)]):
+            constant, factors = a + b, left | right
+        case (Kind.SUBTRACT | Kind.COMPARE, [(a, left), (b, right), *_]):  # of a chain, the first two sides
+            constant, factors = a - b, left | frozenset(-factor for factor in right)
+        case (Kind.MULTIPLY, [(a, other), (b, none)] | [(b, none), (a, other)]) if not none:
+            constant, factors = a * b, frozenset(b * factor for factor in other)
+        case (Kind.DIVIDE, [(a, left), (b, none)]) if b and not none:
+            constant, factors = a / b, frozenset(factor / b for factor in left)
+        case (Kind.POWER, [(a, none), (b, others)]) if a and not none | others and b in _POWERS:
+            constant, factors = a ** int(b), frozenset()
+    places = {-constant / factor for factor in factors if factor} if factors else {constant}
+    found |= {place for place in places if abs(place) < _FAR}
+    return (constant, factors) if abs(constant) < _FAR else _ONE_TERM
+
+
+_POWERS = range(-64, 65)

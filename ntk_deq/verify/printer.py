@@ -10,7 +10,6 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from ntk_deq.errors import NtkDeqError
@@ -380,8 +379,7 @@ def plain(text: str) -> str:
 def comparisons(expr: Expr) -> Iterator[tuple[Expr, str, Expr]]:
     """Yield the comparisons that a formula states, those that confine a quantifier left out."""
     if expr.kind is Kind.COMPARE:
-        for (left, right), relation in zip(pairwise(expr.args), expr.operators, strict=True):
-            yield left, relation, right
+        yield from expr.links
         return
     for part in expr.args[:1] if expr.kind in QUANTIFIERS else expr.args:
         yield from comparisons(part)

@@ -272,7 +272,7 @@ class _Attempt:
         """Return a point as an instance, or None where a coordinate is no float."""
         if any(float(value) != value for value in point.values()):
             return None
-        setting = next(s for s in self._claim.settings if s.name == self._problem.setting)
+        setting = self._claim.setting_named(self._problem.setting)
         numbers = {**{name: float(v) for name, v in point.items()}, **dict(self._problem.fixed)}
         sizes = {name: int(numbers[name]) for name in setting.sizes}
         values = {n: torch.tensor(float(v), dtype=torch.float64) for n, v in numbers.items() if n not in sizes}

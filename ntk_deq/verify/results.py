@@ -117,7 +117,7 @@ class TrainingRecord:
         displacement: Per parameter: Frobenius distance from the start, at the judged steps.
         predicted: The rate that the loss conclusion states, or None where none does.
         measured: The fitted rate, or None where the run is too short to fit.
-        instantaneous: The rate from the kernel, at the judged steps; NaN where it was not computed.
+        instantaneous: The kernel's rate, norm(grad L)^2/L, at the judged steps; NaN where it is not known.
         predicted_steps: Steps (or time) after which the stated rate has brought the loss to the run's floor.
         forward_iterations: Mean iterations of an equilibrium.
         adjoint_iterations: Mean iterations of an adjoint.

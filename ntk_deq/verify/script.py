@@ -76,7 +76,7 @@ class _Script:
     """What all blocks of a script share: the claim's formulas on this instance, and the helpers that are used."""
 
     def __init__(self, claim: Claim, witness: Witness) -> None:
-        setting = next(setting for setting in claim.settings if setting.name == witness.setting)
+        setting = claim.setting_named(witness.setting)
         self.sizes: Mapping[str, int] = witness.sizes
         self.steps = {letter: int(step) for letter, step in witness.step.items()}
         self.recursions = claim.recursions

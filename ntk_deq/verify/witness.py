@@ -101,8 +101,7 @@ def _computed(claim: Claim, judgement: Judgement) -> Iterator[Computed]:
         _, env = solve(claim, instance, env, dtype=torch.float64, anew=False)
     except NtkDeqError:
         return
-    formulas = (*claim.let.values(), *claim.assume.values(), *claim.conclude.values())
-    named = {node.name for formula in formulas for node in formula.expr.walk()}
+    named = {node.name for node in claim.nodes()}
     model: list[str] = []
     if env.formulas is not None:
         model = [name for name in (env.formulas.state, *env.formulas.definitions) if name]

@@ -70,20 +70,16 @@ def test_multiples_contain_the_truth():
 
 
 @pytest.mark.parametrize("blur", [False, True])
-def test_inverses_and_solutions_contain_the_truth(blur):
+def test_inverses_contain_the_truth(blur):
     proved = 0
     for family, left, generator in cases(14, 14, square=True):
-        right = partner("huge", left.shape[0], 2, generator)
-        a, b = (blurred(left, generator), blurred(right, generator)) if blur else (Ball(left), Ball(right))
-        found, solution = ct.inverse(a), ct.solve(a, b)
+        found = ct.inverse(blurred(left, generator) if blur else Ball(left))
         if not found.is_finite:
             assert found.reason
             continue
         proved += 1
         with flint.ctx.workprec(BITS):
-            exact = truth(left).inv()
-            assert not violates(exact, found), family
-            assert not violates(exact * truth(right), solution), family
+            assert not violates(truth(left).inv(), found), family
     assert proved > (40 if blur else 120)
 
 
@@ -147,14 +143,11 @@ def test_rounded_products_are_not_exact(left, right):
             assert not violates(truth(a) * truth(b), result)
 
 
-def test_exact_inverse_and_solution():
+def test_exact_inverse():
     upper = torch.tensor([[2.0, 1.0, 0.5], [0.0, 4.0, 1.0], [0.0, 0.0, 0.5]], dtype=torch.float64)
     assert ct.inverse(Ball(upper)).radius == 0
     swap = torch.eye(3, dtype=torch.float64)[torch.tensor([1, 2, 0])]
     assert ct.inverse(Ball(swap)).radius == 0
-    solution = ct.solve(Ball(upper), Ball(torch.ones(3, 1, dtype=torch.float64)))
-    assert solution.radius == 0
-    assert solution.centre.flatten().tolist() == [0.125, -0.25, 2.0]
 
 
 def test_no_information_stays():
@@ -169,7 +162,6 @@ def test_no_information_stays():
         ct.scale(arb(0), lost),
         ct.scale(ct.nan(), one),
         ct.inverse(lost),
-        ct.solve(one, lost),
         ct.relu(lost),
         ct.step(lost),
         ct.vec(lost),
@@ -193,8 +185,6 @@ def test_overflow_is_no_information():
         (lambda a, b: ct.hadamard(a, b), "Arguments of hadamard must have one shape"),
         (lambda a, b: ct.matmul(a, a), "`b` of matmul must have as many rows as `a` has columns, 3. Got 2 x 3."),
         (lambda a, b: ct.inverse(a), "`a` of inverse must be a square matrix. Got 2 x 3."),
-        (lambda a, b: ct.solve(a, b), "`a` of solve must be a square matrix. Got 2 x 3."),
-        (lambda a, b: ct.solve(ct.matmul(a, b), b), "`b` of solve must have 2 rows. Got 3 x 2."),
         (lambda a, b: ct.add(a, Ball(a.centre.float())), "must have one element type and one device"),
         (lambda a, b: ct.diag(a), "`a` of diag must be one column or a square matrix. Got 2 x 3."),
         (lambda a, b: ct.trace(a), "`a` of trace must be a square matrix. Got 2 x 3."),
@@ -209,7 +199,6 @@ def test_overflow_is_no_information():
         (lambda a, b: ct.is_true("=", arb(1), arb(1)), "`op` of is_true must be one of"),
         (lambda a, b: ct.from_bounds(1.0, 0.0), "`lo` of from_bounds must be at most `hi`"),
         (lambda a, b: ct.with_radius(1.0, -1.0), "`rad` of with_radius must be a number >= 0"),
-        (lambda a, b: ct.from_strings(("x", "y")), "`fields` of from_strings must be two texts"),
         (lambda a, b: ct.maximum(), "`values` of maximum must be at least one ball"),
         (lambda a, b: ct.minimum(), "`values` of minimum must be at least one ball"),
     ],

@@ -19,7 +19,7 @@ from certified_harness import (
 from flint import arb
 
 from ntk_deq import certified as ct
-from ntk_deq.certified import Ball, spectra
+from ntk_deq.certified import Ball, eigenvalues, spectra
 
 
 def of(rows, dtype=torch.float64) -> Ball:
@@ -72,8 +72,7 @@ def test_radius_covers_the_worst_perturbation():
     assert not violates(truth(torch.diag(torch.tensor([1.0, 5e-4], dtype=torch.float64))).inv(), ct.inverse(near))
     assert ct.inverse(near).is_finite
     assert not ct.inverse(Ball(near.centre, 1e-3)).is_finite
-    solution = ct.solve(near, Ball(torch.ones(2, 1, dtype=torch.float64)))
-    assert solution.radius >= 1000
+    assert ct.inverse(near).radius >= 1000
     even = Ball(torch.eye(2, dtype=torch.float64), 0.25)
     assert holds(ct.lambda_max(even), 1.25)
     assert holds(ct.lambda_min(even), 0.75)
@@ -162,6 +161,42 @@ def test_general_eigenvalues_of_random_matrices_agree_with_their_characteristic_
             for value, exact in ((ct.lambda_max(a), largest), (ct.lambda_min(a), smallest), (ct.rho(a), modulus)):
                 assert value.is_finite(), family
                 assert value.overlaps(exact), family
+
+
+def furthest(discs: eigenvalues.Discs, matrix: torch.Tensor) -> float:
+    """Return how far from the nearest centre an eigenvalue of a matrix is, in the unit of the discs."""
+    values = torch.linalg.eigvals(matrix) / 2.0**discs.exponent
+    return float((values[:, None] - discs.centres[None]).abs().amin(dim=1).amax())
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.6, -1.0])
+def test_discs_pay_for_eigenvalues_and_inverses_that_are_off(monkeypatch, factor):
+    guess, inverse = eigenvalues.eigenvectors, torch.linalg.inv_ex
+    off = torch.tensor([1e-3, 0.0])
+    monkeypatch.setattr(eigenvalues, "eigenvectors", lambda m: (guess(m)[0] + off, guess(m)[1]))
+    monkeypatch.setattr(torch.linalg, "inv_ex", lambda m: (factor * inverse(m)[0], inverse(m)[1]))
+    ball = of([[1.0, 1e-3], [2e-3, 2.0]])
+    discs = eigenvalues.eigenvalue_discs(ball)
+    assert 9e-4 < furthest(discs, ball.centre) <= discs.radius
+
+
+def test_discs_of_idle_rows_follow_a_bad_perturbation():
+    ball = of([[1.0, 1e-3, 1.0], [2e-3, 2.0, 0.0], [0.0, 0.0, 1.01]])
+    moved = ball.centre.clone()
+    moved[2, 0] = 1e-6  # near an eigenvalue of the rest: seen a hundred times as large
+    discs = eigenvalues.eigenvalue_discs(Ball(ball.centre, 1e-6))
+    assert 2e-5 < furthest(discs, moved) <= discs.radius < 1e-3
+
+
+def test_idle_rows_of_two_values_have_both():
+    ball = of([[1.0, 1e-3, 1.0, 1.0], [2e-3, 2.0, 0.0, 1.0], [0.0, 0.0, 3.0, 0.0], [0.0, 0.0, 0.0, 4.0]])
+    discs = eigenvalues.eigenvalue_discs(ball)
+    assert furthest(discs, ball.centre) <= discs.radius + 1e-14
+
+
+def test_discs_that_touch_belong_together():
+    discs = eigenvalues.Discs(torch.tensor([0.0, 2.0, 4.5], dtype=torch.complex128), 1.0, 0)
+    assert discs.component(1).real.tolist() == [0.0, 2.0]
 
 
 def test_equality_is_decided_exactly():

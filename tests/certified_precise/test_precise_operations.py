@@ -83,18 +83,16 @@ def test_rational_operations_contain_the_exact_result_and_are_narrow(shape, bits
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("order", [1, 2, 5, 8])
 def test_square_rational_operations(order, bits):
-    x, y = drawn(order, order, 3), drawn(order, 2, 4)
-    a, b = rational(x), rational(y)
+    x = drawn(order, order, 3)
+    a = rational(x)
     with working_precision(bits):
-        p, q = precise(x), precise(y)
+        p = precise(x)
         assert holds(ct.inverse(p), a.inv())
-        assert holds(ct.solve(p, q), a.solve(b))
         assert ct.determinant(p).contains(truth(a.det()))
         assert ct.trace(p).contains(truth(sum((a[i, i] for i in range(order)), fmpq(0))))
         wide = PreciseMatrix(p.entries + arb_mat(order, order, [arb(0, 2.0**-60)] * order**2))
         assert not wide.is_exact
         assert holds(ct.inverse(wide), a.inv())
-        assert holds(ct.solve(wide, q), a.solve(b))
         assert ct.determinant(wide).contains(truth(a.det()))
 
 
@@ -223,7 +221,6 @@ def test_wrong_shapes_are_refused():
         lambda: ct.matmul(wide, wide),
         lambda: ct.hadamard(wide, tall),
         lambda: ct.inverse(wide),
-        lambda: ct.solve(precise(torch.eye(2)), tall),
         lambda: ct.trace(wide),
         lambda: ct.rho(wide),
         lambda: ct.diag(wide),
@@ -237,6 +234,5 @@ def test_wrong_shapes_are_refused():
 def test_singular_matrices_give_no_information_with_a_reason():
     ones = precise(torch.ones(2, 2, dtype=torch.float64))
     assert ct.inverse(ones).reason == "the matrix is singular"
-    assert ct.solve(ones, precise(torch.ones(2, 1))).reason == "the matrix is singular"
     nearly = PreciseMatrix(ones.entries + arb_mat(2, 2, [arb(0, 1e-30)] * 4))
     assert ct.inverse(nearly).reason == "invertibility is not certain"

@@ -212,17 +212,6 @@ def test_singular_blocks_have_no_inverse(radius):
         assert not ct.inverse(ct.diag(Ball(torch.ones(3, 1), 1.5))).is_finite
 
 
-def test_solve_by_structure():
-    Q = large(8, 12)[-1]
-    right = Ball(gaussian(96, 2))
-    solution = ct.solve(Q, right)
-    assert isinstance(Q, Blocks)
-    residual = densified(Q).centre @ solution.centre - right.centre
-    assert float(residual.norm()) < 1e-12
-    with pytest.raises(ArgumentError):
-        ct.solve(ct.kron(Ball(gaussian(1, 70)), ct.identity(70)), right)
-
-
 def test_arguments_must_fit():
     with lazy_above(0):
         D = ct.diag(Ball(gaussian(6, 1)))

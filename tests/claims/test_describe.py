@@ -1,14 +1,17 @@
-"""What `check` prints: formulas with shapes, settings with sizes, problems with the wrong part underlined."""
+"""What `check` prints: formulas with shapes, settings with sizes, systems with their certificates and kernels."""
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from ntk_deq.claims.describe import describe_problem, describe_suite, one_line
+from ntk_deq.claims.claim import Suite
+from ntk_deq.claims.describe import choose_words, describe_systems, one_line, run_words
 from ntk_deq.claims.load import load_suite
-from ntk_deq.errors import Position, Problem
+from ntk_deq.report.check import render_check
 
 TEXT = """
 suite: A suite
@@ -88,9 +91,7 @@ claims:
     ],
 )
 def test_a_system_is_described_once_with_its_certificate(tmp_path, certificate, words):
-    path = tmp_path / "a.yaml"
-    path.write_text(SYSTEMS.replace("CERTIFICATE", certificate))
-    layer, plain = describe_suite(load_suite(path)).systems
+    layer, plain = describe_systems(read(tmp_path, SYSTEMS.replace("CERTIFICATE", certificate)).claims)
     assert layer.certificate.startswith(words)
     assert layer.equilibrium == ("z", "vector n", "z = relu(W*z + c)")
     assert layer.variables[0] == ("W", "matrix n x n", "parameter in skew")
@@ -99,11 +100,11 @@ def test_a_system_is_described_once_with_its_certificate(tmp_path, certificate, 
     assert (plain.equilibrium, plain.certificate, plain.title) == (None, "", "")
 
 
-def test_registered_models_and_families_are_described_with_their_kernels(described):
-    (shipped,) = described.systems
+def test_registered_models_and_families_are_described_with_their_kernels(tmp_path):
+    (shipped,) = describe_systems(read(tmp_path).claims)
     assert (shipped.name, shipped.certificate) == ("implicit-relu", "contraction: gamma*norm(A) < 1")
     assert shipped.kernel.endswith("blocks of W, A (1 place each in the map), b (1 place in yhat)")
-    found = {system.name: system for file in FILES for system in describe_suite(load_suite(file)).systems}
+    found = {system.name: system for file in FILES for system in describe_systems(load_suite(file).claims)}
     assert found["quadratic"].definitions == (("L", "scalar", "x'*Q*x/2 - c'*x"),)
     assert found["feed-forward"].variables[0] == ("W[l]", "matrix n[l] x n[l-1]", "parameter for l in 1..D")
     kernel = "at D = 4: N x N, a sample in each column of X; blocks of W[1], W[2], W[3], W[4], a (1 place each in yhat)"
@@ -116,55 +117,41 @@ def test_registered_models_and_families_are_described_with_their_kernels(describ
 FILES = [Path(__file__).parents[2] / "checks" / name for name in ("systems.yaml", "feed_forward.yaml")]
 
 
-@pytest.fixture
-def described(tmp_path):
+def read(tmp_path: Path, text: str = TEXT) -> Suite:
     path = tmp_path / "a.yaml"
-    path.write_text(TEXT)
-    return describe_suite(load_suite(path))
+    path.write_text(text)
+    return load_suite(path)
 
 
-def test_formulas_with_types(described):
-    lines = [(line.section, line.typed, line.text) for line in described.claims[0].formulas]
-    assert lines == [
-        ("given", "beta : scalar", "positive"),
-        ("let", "Mt : matrix N x m^2", "gamma * kron(b', I(N)) * kron(I(m), Z)"),
-        ("let", "c : scalar", "0.10*beta"),
-        ("assume", "(1) : boolean", "gamma*norm(A) < 1"),
-        ("conclude", "conclusion : boolean", "sigma_min(Mt) >= c"),
+def test_a_claim_with_its_settings_and_formulas(tmp_path):
+    suite, console = read(tmp_path), Console(file=io.StringIO(), width=400, color_system=None)
+    render_check(console, suite, suite.claims)
+    lines = [" ".join(line.split()) for line in console.file.getvalue().splitlines()]
+    assert lines[0] == "A suite"
+    start = lines.index("one First Lemma 1")
+    assert lines[start : lines.index("", start)] == [
+        "one First Lemma 1",
+        "setting any: implicit-relu, whole domain, N = 1..6, d = 1..6, m = 4",
+        "setting drawn: implicit-relu, images from mnist, rest drawn, N = 8, m = 64, d = 196",
+        "run fixed-point, 7 steps",
+        "names gamma scalar, b vector m, Z matrix N x m, A matrix m x m",
+        "given beta scalar positive",
+        "let Mt matrix N x m^2 gamma * kron(b', I(N)) * kron(I(m), Z)",
+        "c scalar 0.10*beta",
+        "assume (1) scalars gamma*norm(A) < 1",
+        "conclude conclusion scalars sigma_min(Mt) >= c",
     ]
-
-
-def test_settings_with_sizes_and_variables(described):
-    universal, drawn = described.claims[0].settings
-    assert (universal.name, universal.model, universal.kind) == ("any", "implicit-relu", "every instance of a domain")
-    assert universal.sizes == "N = 1..6, d = 1..6, m = 4"
-    assert universal.variables[:2] == ("A : matrix m x m in nonnegative", "W : matrix d x m in real")
-    assert "gamma : scalar in (0, 1)" in universal.variables
-    assert (drawn.kind, drawn.sizes) == ("real images", "N = 8, m = 64, d = 196")
-    assert "W : matrix d x m drawn from beta * normal(0, 1/m)" in drawn.variables
-    assert "gamma : scalar drawn from 0.50" in drawn.variables
-    assert "X : matrix N x d from mnist" in drawn.variables
-
-
-def test_the_rest_of_a_claim(described):
-    one, two = described.claims
-    assert (one.id, one.title, one.where, one.expect, one.run) == (
-        "one",
-        "First",
-        "Lemma 1",
-        "holds",
-        "fixed-point, 7 steps",
+    *_, title, problem = lines[:-5]
+    assert (title, problem.rpartition("/")[2]) == (
+        "two Second ill-formed",
+        "a.yaml:25:53: two: `conclude.conclusion`: unknown function `nrom`.",
     )
-    assert (one.tags, one.well_formed, two.well_formed, described.ill_formed) == (("t",), True, False, 1)
-    assert described.title == "A suite"
-    assert one.position.endswith("a.yaml:11:3")
+    assert lines[-5:] == ["nrom(A) > 0", "^^^^", "did you mean `norm`?", "", "2 claims, 1 ill-formed"]
 
 
 def test_training_runs_and_choices_in_words(tmp_path):
-    path = tmp_path / "b.yaml"
-    path.write_text(TEXT + TRAINING)
-    found = describe_suite(load_suite(path)).claims
-    assert [(claim.run, claim.choose) for claim in found[2:]] == [
+    found = read(tmp_path, TEXT + TRAINING).claims
+    assert [(run_words(claim.run), choose_words(claim)) for claim in found[2:]] == [
         ("gradient descent, step eta / 2, at most 30 steps, until L <= 1e-6 L[0]", "gamma, eta, C to maximize eta*C"),
         (
             "gradient flow, at most 10000 steps of the integrator, until L <= 0.25 L[0] or t = 5/C",
@@ -172,37 +159,7 @@ def test_training_runs_and_choices_in_words(tmp_path):
         ),
         ("gradient flow, at most 10000 steps of the integrator, until L <= 1e-10 L[0]", None),
     ]
-    assert (found[0].run, found[0].choose) == ("fixed-point, 7 steps", None)
-
-
-def test_an_ill_formed_claim_shows_its_problems(described):
-    (problem,) = described.claims[1].problems
-    first, *rest = problem.splitlines()
-    assert first.endswith("a.yaml:25:53: `conclude.conclusion`: unknown function `nrom`.")
-    assert rest == ["    nrom(A) > 0", "    ^^^^", "    did you mean `norm`?"]
-
-
-def problem(source, span):
-    return Problem(Position("f.yaml", 1, 1), "wrong.", None, source, span)
-
-
-def test_line_breaks_in_a_formula_do_not_move_the_underline():
-    assert describe_problem(problem("a +\n\tb", (5, 6))).splitlines()[1:] == ["    a +  b", "         ^"]
-
-
-def test_a_long_formula_is_cut_around_the_problem():
-    _, source, underline = describe_problem(problem("x" * 500 + "BAD" + "y" * 500, (500, 503))).splitlines()
-    assert len(source) < 110
-    assert source[underline.index("^") : underline.rindex("^") + 1] == "BAD"
-
-
-def test_an_underline_is_never_empty_nor_wider_than_the_source():
-    assert describe_problem(problem("ab", (2, 2))).splitlines()[2].strip() == "^"
-    assert len(describe_problem(problem("x" * 300, (0, 300))).splitlines()[2].strip()) == 100
-
-
-def test_a_problem_without_a_formula_is_its_message():
-    assert describe_problem(Problem(Position("f.yaml", 2, 3), "wrong.")) == "f.yaml:2:3: wrong."
+    assert (run_words(found[0].run), choose_words(found[0])) == ("fixed-point, 7 steps", None)
 
 
 def test_one_line():

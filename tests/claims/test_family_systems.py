@@ -8,7 +8,7 @@ import pytest
 
 from ntk_deq.claims.claim import Claim, IllFormed, Suite, Verdict
 from ntk_deq.claims.depths import at_depth
-from ntk_deq.claims.describe import describe_claim, describe_suite
+from ntk_deq.claims.describe import describe_systems
 from ntk_deq.claims.load import load_suite
 from ntk_deq.claims.statement import claim_file, differences
 from ntk_deq.errors import ClaimFileError, ExpressionError
@@ -56,7 +56,7 @@ def loaded(
 
 def claim_of(folder: Path, **parts: str) -> Claim:
     (claim,) = loaded(folder, **parts).claims
-    assert isinstance(claim, Claim), describe_claim(claim).problems
+    assert isinstance(claim, Claim), claim.problems
     return claim
 
 
@@ -79,7 +79,7 @@ class TestDeclaration:
         }
 
     def test_what_check_says_of_it(self, tmp_path):
-        (system,) = describe_suite(loaded(tmp_path)).systems
+        (system,) = describe_systems(loaded(tmp_path).claims)
         assert system.variables[0] == ("W[l]", "matrix n[l] x n[l-1]", "parameter for l in 1..D")
         assert ("z[l] for l in 1..D", "matrix n[l] x N", "relu(W[l]*z[l-1])") in system.definitions
 
@@ -207,7 +207,7 @@ class TestEquilibria:
 
     def model(self, folder: Path, text: str, depth: int = -1) -> ModelSignature:
         (claim,) = self.suite_of(folder, text).claims
-        assert isinstance(claim, Claim), describe_claim(claim).problems
+        assert isinstance(claim, Claim), claim.problems
         model = at_depth(claim, claim.depths[depth]).settings[0].model
         assert model is not None
         return model
@@ -252,7 +252,7 @@ class TestEquilibria:
 
     def test_what_check_says_and_the_file_of_a_counterexample(self, tmp_path):
         suite = self.suite_of(tmp_path, EQUILIBRIUM % PRODUCT)
-        (system,) = describe_suite(suite).systems
+        (system,) = describe_systems(suite.claims)
         assert system.equilibrium == ("Z", "matrix m x N", "Z = z[L]")
         assert system.certificate == "contraction: prod(norm(W[l]) for l in 1..L) < 1"
         (claim,) = suite.claims

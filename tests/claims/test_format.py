@@ -9,7 +9,7 @@ from expression_samples import CALLS, STATEMENTS, bare, random_trees, typed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ntk_deq.language.format import decimal_places, describe, format_expr, format_number
+from ntk_deq.language.format import decimal_places, format_expr, format_number
 from ntk_deq.language.parser import parse
 from ntk_deq.language.tree import Expr
 
@@ -64,8 +64,3 @@ def test_every_literal_prints_as_a_literal_of_the_same_value(text: str) -> None:
 
 def test_decimal_places() -> None:
     assert [decimal_places(Fraction(text)) for text in ("3", "0.25", "1/3", "1/1024")] == [0, 2, None, 10]
-
-
-def test_describe_gives_text_and_type() -> None:
-    assert describe(typed("X'*X")) == "X'*X : matrix d x d"
-    assert describe(parse("c")) == "c : no type yet"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ntk_deq.claims import documents, load
 from ntk_deq.claims.claim import Claim, IllFormed, Verdict
-from ntk_deq.claims.describe import describe_suite
+from ntk_deq.claims.describe import describe_systems
 from ntk_deq.claims.load import load_suite
 from ntk_deq.errors import ClaimFileError
 from ntk_deq.language.domain import DomainKind
@@ -460,4 +460,4 @@ def test_any_text_loads_or_gives_a_claim_file_error(tmp_path, words, cut, glue):
     except ClaimFileError:
         return
     assert len({claim.id for claim in found.claims}) == len(found.claims)
-    describe_suite(found)
+    describe_systems(found.claims)

@@ -14,8 +14,8 @@ from ntk_deq.dynamics.iteration import _environment, _typed, iterate
 from ntk_deq.dynamics.proven.recursion import carried_steps
 from ntk_deq.dynamics.recursion import LOST, steps_with_bits
 from ntk_deq.evaluation.equilibria import tensor_names
-from ntk_deq.evaluation.floats import at_step
 from ntk_deq.evaluation.quantity import Scalar
+from ntk_deq.evaluation.steps import at_step
 
 RELU = {"z[0]": "z0", "z[k+1]": "relu(z[k] - a*(F*z[k] - c))"}
 RULES = {

@@ -285,7 +285,7 @@ WEAKENINGS: dict[str, tuple[str, str, tuple[tuple[Any, str, Any], ...]]] = {
     "the step is its midpoint": (
         "uncertain step",
         "theta",
-        ((certified_descent, "near_and_spread", lambda step: (float(step.mid()), 0.0)),),
+        ((certified_descent, "value_and_radius", lambda step: (float(step.mid()), 0.0)),),
     ),
 }
 

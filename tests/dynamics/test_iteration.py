@@ -7,7 +7,8 @@ import torch
 
 import ntk_deq as nd
 from ntk_deq.errors import ArgumentError, Position
-from ntk_deq.evaluation.floats import TensorNames, at_step
+from ntk_deq.evaluation.floats import TensorNames
+from ntk_deq.evaluation.steps import at_step
 from ntk_deq.language.parser import parse
 from ntk_deq.language.recursion import recursions_in
 from ntk_deq.language.tree import Formula

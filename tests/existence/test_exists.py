@@ -8,7 +8,6 @@ import pytest
 from flint import fmpq
 
 from ntk_deq.claims.claim import Claim, IllFormed, Verdict
-from ntk_deq.claims.describe import describe_claim
 from ntk_deq.claims.load import load_suite
 from ntk_deq.claims.statement import claim_file, differences, statement_lines
 from ntk_deq.verify.existence.contradiction import Row, solve_linear
@@ -132,8 +131,8 @@ class TestWritten:
         assert differences(before, claim(tmp_path, PARTS)) != []
 
     def test_quantifiers_in_order(self, tmp_path):
-        described = describe_claim(claim(tmp_path, f"{SOLVABLE}, assume: {{rank: rank(A) == n}}"))
-        assert [line.section for line in described.formulas] == ["assume", "exists", "conclude"]
+        lines = statement_lines(claim(tmp_path, f"{SOLVABLE}, assume: {{rank: rank(A) == n}}"))
+        assert [line.section for line in lines] == ["assume", "exists", "conclude"]
         lines = {line.section: line for line in statement_lines(claim(tmp_path, PARTS))}
         assert lines["exists"].text == "∃ K in skew[n, n]"
         assert "∃" in lines["exists"].mathml

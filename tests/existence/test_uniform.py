@@ -6,7 +6,7 @@ import pytest
 from test_exists import claim, claims, judged
 
 from ntk_deq.claims.claim import IllFormed, Verdict
-from ntk_deq.claims.describe import describe_claim
+from ntk_deq.claims.describe import order_words
 from ntk_deq.claims.statement import claim_file
 from ntk_deq.verify.findings import Fate, judge_mutants
 from ntk_deq.verify.runner import Options, judge
@@ -61,7 +61,7 @@ class TestOrders:
         assert entry["exists"] == {"C1": "positive"}
         assert entry["uniform"] == ["W", "n"]
         assert entry["conclude"] == {"conclusion": "norm(W) <= C1*fro(W)"}
-        assert describe_claim(found).order == "exists C1: for all W, n"
+        assert order_words(found) == "exists C1: for all W, n"
 
     @pytest.mark.parametrize(
         ("entry", "message"),

@@ -78,7 +78,7 @@ def test_no_point_is_lower_than_a_certified_minimum(body: str, bits: int | None)
         with inside:
             task = problem(body, shape, bits, **values)
             names = tensor_names(task.env)
-            guess, _ = lowest_point(task.body, "u", shape, names, {}, tensor_value, None, COARSE)
+            guess, _ = lowest_point(task.body, "u", shape, names, {}, None, COARSE)
             found = certified_minimum(task, guess, CLOSE)
             value = float(found.value.ball.mid())
             assert isinstance(found.point, Matrix)

@@ -57,6 +57,8 @@ def test_it_is_refuted(tmp_path, setting, body):
     [
         "step(a - 0.3333)*step(0.3334 - a) == 0",
         "step(a - 12.3333)*step(12.3334 - a)*step(b) == 0",
+        "sign(a - 1/3)*sign(a - 1/3 - 1e-8) >= 0",  # between numbers that are quotients, and sums of such
+        "step(3*a - 10^-7)*step(2*10^-7 - 3*a) == 0",
         "min(ones(1, 1)*step(-3.75001 - a) + ones(1, 1)*step(a + 3.75)) >= 1",
         "a <= 1e200",
     ],

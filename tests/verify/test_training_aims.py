@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from training_harness import looked_at
 
 from ntk_deq.claims.load import load_suite
 from ntk_deq.falsify import instance_at
@@ -36,7 +37,7 @@ claims:
     assume:
       well-posed: gamma0 < 1
       wide: alpha^2 >= 64*room
-    run: {{method: gradient-flow, until: 1e-2}}
+    run: {{method: gradient-flow, until: 0.1}}
     conclude: "L[t] <= exp(-{factor}*alpha^2*t)*L[0] for all t"
 """
 
@@ -46,7 +47,7 @@ def loaded(tmp_path, factor="1/2", aims=""):
     path.write_text(FILE.format(factor=factor, aims=aims))
     (claim,) = load_suite(str(path)).claims
     assert hasattr(claim, "run"), claim
-    return claim
+    return looked_at(claim)
 
 
 @pytest.fixture

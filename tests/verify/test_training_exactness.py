@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from training_harness import FEW, looked_at
 
 from ntk_deq.claims.load import load_suite
 from ntk_deq.dynamics.training import gradient_descent
 from ntk_deq.report import ending
 from ntk_deq.systems import LinearImplicit
+from ntk_deq.verify.refine import FLOAT_BITS
 from ntk_deq.verify.results import Evidence, Verdict
 from ntk_deq.verify.runner import Options, judge
 
@@ -41,7 +43,19 @@ HOLDS, REFUTED, UNDECIDED = Verdict.HOLDS, Verdict.REFUTED, Verdict.UNDECIDED
 
 
 def judged(
-    tmp_path, run, conclude, *, X="ones", y="ones", model="linear-implicit", domain="{}", init, assume="{}", let="{}"
+    tmp_path,
+    run,
+    conclude,
+    *,
+    X="ones",
+    y="ones",
+    model="linear-implicit",
+    domain="{}",
+    init,
+    assume="{}",
+    let="{}",
+    steps=FEW,
+    **options,
 ):
     path = tmp_path / "claims.yaml"
     path.write_text(
@@ -51,7 +65,7 @@ def judged(
     )
     (claim,) = load_suite(str(path)).claims
     assert hasattr(claim, "run"), claim
-    return judge(claim, Options(search=0))
+    return judge(looked_at(claim, steps), Options(search=0, **options))
 
 
 def each(tmp_path, run, conclusions, **how):
@@ -125,7 +139,7 @@ class TestRoundedStarts:
         )
         (claim,) = load_suite(str(path)).claims
         assert hasattr(claim, "run"), claim
-        return judge(claim, Options(search=0))
+        return judge(looked_at(claim), Options(search=0))
 
 
 WIDE = "10^11*(norm(b)^2 - b'*b)"  # zero, in a ball of some 1e-5
@@ -303,7 +317,7 @@ class TestStepsInBetween:
     """Steps that the first 48 leave open are judged, where they are few."""
 
     SHORT = f"{DESCENT}step: 1/20"
-    RISING = f"{DESCENT}step: 2.02/24, steps: 400, beyond: false"
+    RISING = f"{DESCENT}step: 2.02/24, steps: 200, beyond: false"
 
     @pytest.mark.parametrize(
         ("case", "run", "conclude", "verdict"),
@@ -352,11 +366,11 @@ class TestWindows:
         assert result.runs[1].step_tests == 0
 
     def test_a_geometric_bound_is_tested_step_by_step(self, tmp_path):
-        result = judged(tmp_path, self.WINDOW, "L[k] <= (1 - 1/2000)^k*L[0] for all k", **THREE)
+        result = judged(tmp_path, self.WINDOW, "L[k] <= (1 - 1/2000)^k*L[0] for all k", precision=FLOAT_BITS, **THREE)
         assert result.runs[1].step_tests == result.runs[1].step_tests_true > 0
 
     def test_the_error_shown_is_the_one_used(self, tmp_path):
-        result = judged(tmp_path, self.WINDOW, "L[k] <= L[0] for all k", **THREE)
+        result = judged(tmp_path, self.WINDOW, "L[k] <= L[0] for all k", precision=FLOAT_BITS, **THREE)
         window, flow = result.runs
         assert window.error < 1e-9
         assert flow.error > 1e-4  # Euler's error

@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 from seeds import seeds
+from training_harness import looked_at
 
 from ntk_deq.claims.load import load_suite
 from ntk_deq.falsify import distinct_instances
@@ -45,7 +46,7 @@ claims:
 """
 DESCENT = "{method: gradient-descent, step: eta, steps: 60, beyond: false}"
 FIVE = "{method: gradient-descent, step: eta, steps: 5, beyond: false, until: 1e-30}"
-FLOW = "{method: gradient-flow}"
+FLOW = "{method: gradient-flow, until: 1e-2}"
 FALLS = "L[k+1] <= L[k] for all k"
 SPEED = "{speed: fro(grad(L, W))^2 + fro(grad(L, U))^2 + norm(grad(L, b))^2}"
 
@@ -56,12 +57,12 @@ def loaded(tmp_path, conclude, *, given="{}", run=FLOW, assume="{}", let="{}", y
     path.write_text(FILE.format(conclude=conclude, **parts))
     (claim,) = load_suite(str(path)).claims
     assert hasattr(claim, "run"), claim
-    return claim
+    return looked_at(claim)
 
 
 def sought(verdict):
     """Return options with which a false claim is searched in full, and a true one for a while."""
-    return Options() if verdict is Verdict.REFUTED else Options(search=40)
+    return Options() if verdict is Verdict.REFUTED else Options(instances=3, search=20)
 
 
 class TestScalars:
@@ -108,7 +109,7 @@ class TestScalars:
     @pytest.mark.parametrize(("most", "verdict"), [("2", Verdict.REFUTED), ("1/32", Verdict.HOLDS)])
     def test_where_data_are_drawn(self, tmp_path, most, verdict):
         claim = loaded(tmp_path, FALLS, given=f'{{eta: "(0, {most}]"}}', run=DESCENT, setting="drawn")
-        options = Options() if verdict is Verdict.REFUTED else Options(instances=2, search=10)
+        options = Options() if verdict is Verdict.REFUTED else Options(instances=1, search=5)
         assert judge(claim, options).verdict is verdict
 
     @pytest.mark.parametrize(("most", "verdict"), [("1.45", Verdict.REFUTED), ("1.4", Verdict.HOLDS)])
@@ -138,7 +139,7 @@ class TestScalars:
 
     def test_the_same_every_time(self, tmp_path):
         claim = loaded(tmp_path, FALLS, given='{eta: "(0, 0.15]"}', run=DESCENT)
-        first, second = (sweep(claim, claim.settings[0], [], seed=0, search=20) for _ in range(2))
+        first, second = (sweep(claim, claim.settings[0], [], seed=0, search=5) for _ in range(2))
         assert first.evaluations == second.evaluations
         assert len({tuple(j.instance.values["eta"].item() for j in found.others) for found in (first, second)}) == 1
         assert not first.counterexamples

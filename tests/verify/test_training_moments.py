@@ -3,6 +3,7 @@
 import pytest
 import torch
 from flint import arb, arb_mat
+from training_harness import looked_at
 
 from ntk_deq.claims.load import load_suite
 from ntk_deq.evaluation.balls import evaluate_scalar, evaluate_truth
@@ -161,7 +162,7 @@ def squares(tmp_path, conclude, loss="dot(e, e)/2"):
     path = tmp_path / "claims.yaml"
     path.write_text(QUADRATIC.replace("CONCLUDE", f"'{conclude}'").replace("LOSS", loss))
     (claim,) = load_suite(str(path)).claims
-    return judge(claim, Options(search=0))
+    return judge(looked_at(claim), Options(search=0))
 
 
 def test_a_flow_whose_gradient_is_affine_is_certified_in_closed_form(tmp_path):

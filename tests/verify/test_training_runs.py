@@ -14,6 +14,7 @@ from ntk_deq.cli.main import main
 from ntk_deq.dynamics import gradient_descent
 from ntk_deq.dynamics.record import RunStatus
 from ntk_deq.systems import LinearImplicit
+from ntk_deq.verify.refine import FLOAT_BITS
 from ntk_deq.verify.results import Evidence
 from ntk_deq.verify.runner import Options, judge
 from ntk_deq.verify.training import Trainee
@@ -142,7 +143,7 @@ def test_small_steps_are_continued_by_the_flow(tmp_path):
 
 
 def test_what_the_continuation_breaks_is_undecided_not_refuted(tmp_path):
-    run = "{method: gradient-descent, step: 1/1000000, steps: 40, until: 1e-3}"
+    run = "{method: gradient-descent, step: 1/1000000, steps: 40, until: 0.3}"
     result = judged(tmp_path, run=run, conclude="'L[k] >= L[0]/2 for all k'")
     assert result.verdict is Verdict.UNDECIDED
     assert "steps taken do not break it; beyond them, on the gradient flow that stands for descent" in result.reason
@@ -267,13 +268,13 @@ def test_the_search_moves_a_claim_on_training(tmp_path):
     for search, verdict in ((0, Verdict.HOLDS), (200, Verdict.REFUTED)):
         result = judge(false, Options(search=search, instances=2))
         assert result.verdict is verdict, result.reason
-    result = judge(true, Options(search=200, instances=2))
+    result = judge(true, Options(search=20, instances=2))
     assert (result.verdict, result.searched > 0) == (Verdict.HOLDS, True)
 
 
 def test_times_that_fall_on_one_step_are_one_point(tmp_path):
     run = "{method: gradient-descent, step: 1/20, steps: 2, until: 1e-4}"
-    result = judged(tmp_path, run=run, conclude="'L[k] <= 2*L[0] for all k'")
+    result = judged(tmp_path, run=run, conclude="'L[k] <= 2*L[0] for all k'", precision=FLOAT_BITS)
     further = result.runs[-1]
     assert further.role == "continuation"
     assert len(further.at) == len(further.loss) == len(further.path_length) == further.intervals + 1

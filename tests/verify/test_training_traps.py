@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from training_harness import looked_at
 
 from ntk_deq.claims.load import load_suite
 from ntk_deq.verify.results import Evidence, Verdict
@@ -35,7 +36,7 @@ def judged(tmp_path, *, init, run, conclude, assume="{}", model="linear-implicit
     )
     (claim,) = load_suite(str(path)).claims
     assert hasattr(claim, "run"), claim
-    return judge(claim, Options(search=0))
+    return judge(looked_at(claim), Options(search=0))
 
 
 DESCENT = "method: gradient-descent, "
@@ -45,26 +46,26 @@ class TestErrorsThatGrow:
     """A run in floating point that has left the exact one refutes nothing."""
 
     @pytest.mark.parametrize(
-        ("steps", "conclude"),
+        ("step", "conclude"),
         [
-            (700, "norm(U[k] - b[k]) <= 1e-5 for all k"),
-            pytest.param(1900, "L[k] >= 0.6 for all k", marks=pytest.mark.long),
+            ("0.05, steps: 170", "norm(U[k] - b[k]) <= 1e-5 for all k"),
+            pytest.param("0.01, steps: 1900", "L[k] >= 0.6 for all k", marks=pytest.mark.long),
         ],
     )
-    def test_off_an_invariant_line(self, tmp_path, steps, conclude):
-        run = f"{DESCENT}step: 0.01, steps: {steps}, beyond: false"
+    def test_off_an_invariant_line(self, tmp_path, step, conclude):
+        run = f"{DESCENT}step: {step}, beyond: false"
         result = judged(tmp_path, init=SYMMETRIC, run=run, conclude=conclude)
         assert result.verdict in (Verdict.UNDECIDED, Verdict.HOLDS)
 
     def test_where_a_step_is_named(self, tmp_path):
         """Runs that start apart are looked at where this one is, whatever steps it keeps."""
-        run = f"{DESCENT}step: 0.01, steps: 700, beyond: false"
+        run = f"{DESCENT}step: 0.05, steps: 170, beyond: false"
         conclude = "L[1] + L[5] >= 0 and norm(U[k] - b[k]) <= 1e-5 for all k"
         result = judged(tmp_path, init=SYMMETRIC, run=run, conclude=conclude)
         assert result.verdict in (Verdict.UNDECIDED, Verdict.HOLDS)
 
     def test_a_hypothesis_is_not_broken_by_it(self, tmp_path):
-        run = f"{DESCENT}step: 0.01, steps: 1900, beyond: false"
+        run = f"{DESCENT}step: 0.05, steps: 380, beyond: false"
         assume = '{h: "L[k] >= 0.6 for all k"}'
         result = judged(tmp_path, init=SYMMETRIC, run=run, assume=assume, conclude="L[k] <= L[0] for all k")
         assert result.verdict is not Verdict.VACUOUS
@@ -89,7 +90,7 @@ class TestFlowInPlaceOfDescent:
         ],
     )
     def test_an_unstable_step_is_not_followed(self, tmp_path, step, steps, conclude):
-        run = f"{DESCENT}step: {step}, steps: {steps}"
+        run = f"{DESCENT}step: {step}, steps: {steps}, until: 1e-2"
         result = judged(tmp_path, init=STEEP, run=run, conclude=conclude)
         assert result.verdict is Verdict.UNDECIDED
         assert "stands for descent" in result.reason

@@ -54,7 +54,7 @@ claims:
   - id: descent
     setting: drawn
     instances: 1
-    run: {method: gradient-descent, step: 1/64, steps: 20, beyond: false}
+    run: {method: gradient-descent, step: 1/64, steps: 8, beyond: false}
     conclude: L[k+1] <= L[k] for all k
   - id: recursion
     setting: drawn
@@ -70,7 +70,7 @@ claims:
       u[k+1]: u[k] - at(gU, W = w[k], U = u[k], a = b[k])/64
       b[k+1]: b[k] - at(ga, W = w[k], U = u[k], a = b[k])/64
       e[k]: at(L, W = w[k], U = u[k], a = b[k])
-    run: {method: recursion, steps: 20}
+    run: {method: recursion, steps: 8}
     conclude: e[k+1] <= e[k] for all k
   - id: jacobians
     title: A training run that holds a recursion inside, a derivative through it at every step
@@ -141,13 +141,13 @@ def test_a_derivative_goes_through_every_step_of_a_recursion(claims):
 
 def test_descent_of_a_system_is_the_recursion_that_it_is(claims):
     claim, instance, env = started(claims["descent"])
-    course = twin_of(claim).trajectory(claim.run, Trainee.of(env, instance), env, (20,))
+    course = twin_of(claim).trajectory(claim.run, Trainee.of(env, instance), env, (8,))
     last = course.points[-1]
-    assert last.at == 20
+    assert last.at == 8
     claim, instance, env = started(claims["recursion"])
     twin_of(claim).start(claim, env, instance)
     for own, name in zip(("W", "U", "a"), ("w", "u", "b"), strict=True):
-        found = env.at_steps[name, 20].ball
+        found = env.at_steps[name, 8].ball
         gap = torch.linalg.vector_norm(found.centre.reshape(last.parameters[own].shape) - last.parameters[own])
         assert float(gap) <= 1e-11
         assert found.radius <= 1e-11

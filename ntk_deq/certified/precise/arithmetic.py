@@ -1,4 +1,4 @@
-"""Sums, multiples, entrywise maps and rearrangements of precise matrices; norms, determinants and linear systems."""
+"""Sums, multiples, entrywise maps and rearrangements of precise matrices; norms, determinants and inverses."""
 
 from __future__ import annotations
 
@@ -297,26 +297,4 @@ def inverse(a: PreciseMatrix) -> PreciseMatrix:
         found = arb_mat(rational.inv()) if rational is not None else a.entries.inv()
     except ZeroDivisionError:
         return no_information(order, order, _SINGULAR if rational is not None else _UNPROVED)
-    return PreciseMatrix(found)
-
-
-def solve(a: PreciseMatrix, b: PreciseMatrix) -> PreciseMatrix:
-    """Return the solution X of a X = b; in rationals where both are small and exact.
-
-    Raises:
-        ArgumentError: `a` is not square, or the rows differ.
-    """
-    order = require_square("solve", a)
-    if b.shape[0] != order:
-        raise ArgumentError(f"`b` of solve must have {order} rows. Got {b.shape[0]} x {b.shape[1]}.")
-    if not (a.is_finite and b.is_finite):
-        return no_information(order, b.shape[1], first_reason(a, b) or "an entry is not known")
-    left, right = _rational(a), _rational(b)
-    try:
-        if left is not None and right is not None:
-            found = arb_mat(left.solve(right))
-        else:
-            found = a.entries.solve(b.entries)
-    except ZeroDivisionError:
-        return no_information(order, b.shape[1], _UNPROVED if left is None else _SINGULAR)
     return PreciseMatrix(found)

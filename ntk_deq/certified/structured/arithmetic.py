@@ -269,26 +269,6 @@ def inverse(a: MatrixBall) -> MatrixBall:
     return inversion.inverse(densified(a))
 
 
-def solve(a: MatrixBall, b: MatrixBall) -> MatrixBall:
-    """Return the solution X of a X = b, by the inverse of a structured matrix.
-
-    Args:
-        a: n x n.
-        b: n x cols.
-
-    Raises:
-        ArgumentError: `a` is not square, or rows, element types or devices differ.
-
-    Example:
-        >>> solve(Diagonal(Ball(torch.full((3, 1), 2.0))), Ball(torch.ones(3, 1))).centre.flatten().tolist()
-        [0.5, 0.5, 0.5]
-    """
-    if isinstance(a, Ball) and isinstance(b, Ball):
-        return inversion.solve(a, b)
-    require_square("solve", a)
-    return matmul(inverse(a), b)
-
-
 def _beside(a: Blocks) -> Ball:
     """Return the stored blocks beside one another, with the largest radius of one block."""
     wide = a.stack.centre.permute(1, 0, 2).reshape(a.block_shape[0], -1)

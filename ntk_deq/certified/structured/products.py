@@ -29,7 +29,7 @@ from ntk_deq.certified.structured.blocks import (
     is_identity,
     require_room,
 )
-from ntk_deq.certified.structured.discs import add_each, multiply_each
+from ntk_deq.certified.structured.bounds import add_each, multiply_each
 from ntk_deq.certified.structured.stack import Stack, exact_stack, matmul_rounding, multiply_entries, once_rounded
 from ntk_deq.errors import ArgumentError
 

@@ -10,7 +10,6 @@ from flint import arb
 
 from ntk_deq.certified import eigenvalues, extremes, norms, spectra
 from ntk_deq.certified.dense import Ball, require_square
-from ntk_deq.certified.exactness import is_triangular
 from ntk_deq.certified.extremes import proved_above
 from ntk_deq.certified.functions import maximum, minimum, multiply, square_root
 from ntk_deq.certified.norms import nonnegative
@@ -18,7 +17,6 @@ from ntk_deq.certified.scalar import dyadic, exact, from_bounds, nan, radius, up
 from ntk_deq.certified.spectra import projection
 from ntk_deq.certified.structured.arithmetic import matmul
 from ntk_deq.certified.structured.blocks import Blocks, Diagonal, MatrixBall, densified
-from ntk_deq.certified.structured.discs import block_discs
 from ntk_deq.certified.structured.products import Chain, Kronecker
 from ntk_deq.certified.structured.stack import Stack, matmul_each, transpose_each
 from ntk_deq.errors import LimitError
@@ -220,13 +218,6 @@ def eigenvalues_symmetric(a: MatrixBall) -> tuple[arb, ...]:
     return spectra.eigenvalues_symmetric(densified(a))
 
 
-def _largest_real(a: Ball, *, symmetric: bool) -> arb:
-    """Return the largest real part of an eigenvalue of one block."""
-    if symmetric or not a.is_finite or (a.is_exact and is_triangular(a.centre)):
-        return eigenvalues.lambda_max(a, symmetric=symmetric)
-    return eigenvalues.largest_real(a, block_discs(a))
-
-
 def lambda_max(a: MatrixBall, *, symmetric: bool = False) -> arb:
     """Return the largest real part of an eigenvalue.
 
@@ -246,7 +237,7 @@ def lambda_max(a: MatrixBall, *, symmetric: bool = False) -> arb:
         case Diagonal():
             return norms.entry_max(a.column)
         case Blocks():
-            return maximum(*(_largest_real(a.stack.ball(i), symmetric=symmetric) for i in range(a.stack.size)))
+            return maximum(*(eigenvalues.lambda_max(a.stack.ball(i), symmetric=symmetric) for i in range(a.stack.size)))
     return eigenvalues.lambda_max(densified(a), symmetric=symmetric)
 
 
@@ -269,13 +260,6 @@ def lambda_min(a: MatrixBall, *, symmetric: bool = False) -> arb:
     return eigenvalues.lambda_min(densified(a), symmetric=symmetric)
 
 
-def _largest_modulus(a: Ball) -> arb:
-    """Return the spectral radius of one block."""
-    if not a.is_finite or (a.is_exact and is_triangular(a.centre)):
-        return eigenvalues.rho(a)
-    return eigenvalues.largest_modulus(a, block_discs(a))
-
-
 def rho(a: MatrixBall) -> arb:
     """Return the spectral radius, the largest modulus of an eigenvalue.
 
@@ -291,7 +275,7 @@ def rho(a: MatrixBall) -> arb:
         case Diagonal():
             return sigma_max(a)
         case Blocks():
-            return maximum(*(_largest_modulus(a.stack.ball(i)) for i in range(a.stack.size)))
+            return maximum(*(eigenvalues.rho(a.stack.ball(i)) for i in range(a.stack.size)))
         case Kronecker() if a.factors_are_square:
             return multiply(rho(a.left), rho(a.right))
     return eigenvalues.rho(densified(a))

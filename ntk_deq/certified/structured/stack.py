@@ -15,7 +15,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ntk_deq.certified import rounding
-from ntk_deq.certified.arithmetic import near_and_spread
 from ntk_deq.certified.dense import Ball, first_reason
 from ntk_deq.certified.exactness import (
     LOWEST,
@@ -28,7 +27,8 @@ from ntk_deq.certified.exactness import (
     sum_error,
 )
 from ntk_deq.certified.rounding import TINY, all_finite, certification_fault, multiply_up, outward, root_up
-from ntk_deq.certified.structured.discs import (
+from ntk_deq.certified.scalar import value_and_radius
+from ntk_deq.certified.structured.bounds import (
     Bounds,
     add_each,
     divide_each,
@@ -209,7 +209,7 @@ def add_on_diagonals(a: Stack, diagonals: Float[Tensor, "k p"], radius: float, *
 
 def scale_each(factor: arb, a: Stack) -> Stack:
     """Return the multiples by one scalar ball, as `arithmetic.scale`."""
-    near, spread = near_and_spread(factor)
+    near, spread = value_and_radius(factor)
     if not math.isfinite(near):
         unknown = torch.full_like(a.radii, math.inf)
         return Stack(a.centre, unknown, a.reason or "a scalar factor has no information")

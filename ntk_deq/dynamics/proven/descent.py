@@ -26,12 +26,12 @@ from flint import arb, fmpq
 from jaxtyping import Float
 from torch import Tensor
 
-from ntk_deq.certified.arithmetic import add, hadamard, matmul, near_and_spread, scale
+from ntk_deq.certified.arithmetic import add, hadamard, matmul, scale
 from ntk_deq.certified.carried import CarriedSpectrum
 from ntk_deq.certified.dense import Ball, ball, first_reason, transpose
 from ntk_deq.certified.extremes import sigma_max
 from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, root_up, subtract_down
-from ntk_deq.certified.scalar import exact, lower, upper, with_radius
+from ntk_deq.certified.scalar import exact, lower, upper, value_and_radius, with_radius
 from ntk_deq.dynamics.proven import (
     BoundsTable,
     CertifiedDescent,
@@ -366,7 +366,7 @@ def certified_descent(
     if not isinstance(step, arb) and not is_number(step):
         raise ArgumentError(f"`step` of certified_descent must be a number > 0. Got {step!r}.")
     given = step if isinstance(step, arb) else exact(float(step))
-    eta, spread = near_and_spread(given)
+    eta, spread = value_and_radius(given)
     parameters = {name: value.detach().double() for name, value in model.parameters().items()}
     starts = start_error if isinstance(start_error, Mapping) else dict.fromkeys(parameters, start_error)
     errors = {"start_error": starts.values(), "data_error": data_error, "factor_error": [factor_error]}
@@ -380,7 +380,7 @@ def certified_descent(
         return table.result(f"the model {model.signature.name} is no single layer, by whose bounds the run is proven")
     factor = arb(fmpq(multiple.numerator, multiple.denominator))
     if multiple != 1:
-        eta, spread = near_and_spread(given * factor)
+        eta, spread = value_and_radius(given * factor)
     inputs = ball(model.input_rows(X).double(), data_error[0])
     problem = Problem(form, inputs, upper(sigma_max(inputs)), ball(y.double(), data_error[1]), rtol)
     share_off = divide_up(factor_error, form.factor)

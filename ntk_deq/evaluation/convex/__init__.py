@@ -76,8 +76,8 @@ def _links(statement: Expr) -> Iterator[Expr]:
         if all(parts):
             yield from (link for part in parts for link in part)
     elif statement.kind is Kind.COMPARE and all(sign in ("==", "<=", ">=") for sign in statement.operators):
-        for place, sign in enumerate(statement.operators):
-            yield replace(statement, args=statement.args[place : place + 2], operators=(sign,))
+        for left, sign, right in statement.links:
+            yield replace(statement, args=(left, right), operators=(sign,))
 
 
 def excess(link: Expr) -> Expr:

@@ -51,7 +51,6 @@ from ntk_deq.evaluation.convex.scalars import global_minimum, known_ends
 from ntk_deq.evaluation.convex.tensors import COARSE, FINE, lowest_point
 from ntk_deq.evaluation.environment import LOCAL, Environment, Least, OutsideClaimError
 from ntk_deq.evaluation.equilibria import tensor_names
-from ntk_deq.evaluation.floats import tensor_value
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar, scaled_ends
 from ntk_deq.language.tree import RESOLVENT, Expr, names_in
 
@@ -231,9 +230,7 @@ def _searched(
         return Minimum(UNKNOWN, problem.anywhere, reason), first
     best: tuple[Minimum, Tensor] | None = None
     for distances, close in ways:
-        guess, _ = lowest_point(
-            problem.body, problem.name, problem.shape, names, problem.indices, tensor_value, at, distances
-        )
+        guess, _ = lowest_point(problem.body, problem.name, problem.shape, names, problem.indices, at, distances)
         guess = guess if bool(guess.isfinite().all()) else torch.zeros_like(guess)
         found = certified_minimum(problem, guess, close)
         if best is None or _error(found) < _error(best[0]):
@@ -332,7 +329,7 @@ def _valleys(problem: Problem, guess: Tensor) -> list[Tensor]:
     for _ in range(_STARTS):
         start = 2.0 * torch.randn(problem.size, generator=generator, dtype=torch.float64).to(names.like)
         at = start if problem.shape is None else start.reshape(problem.shape)
-        point, _ = lowest_point(problem.body, problem.name, problem.shape, names, problem.indices, tensor_value, at)
+        point, _ = lowest_point(problem.body, problem.name, problem.shape, names, problem.indices, at)
         if bool(point.isfinite().all()):
             found.append(point)
     return found

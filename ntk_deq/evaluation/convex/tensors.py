@@ -174,43 +174,39 @@ def rounded_off(name: str, args: Sequence[Tensor], distance: float) -> Tensor | 
     return None
 
 
-Evaluate = Callable[[Expr, Any, Mapping[str, float]], Tensor]
-"""What gives the value of a formula: `ntk_deq.evaluation.floats.tensor_value`; names are its `TensorNames`."""
-
 _STARTS = (0.0, 1.0, -1.0, 0.5, 2.0, -2.0, 0.1, 8.0, -8.0)
 """Where a descent begins: at the first at which the function has a value; of one number, also at the best one."""
 
 _WITH_CORNERS = frozenset({"norm", "fro", "max", "min", "norm1", "norminf", "huber"})
 
 
-def tensor_extreme(expr: Expr, names: Any, indices: Mapping[str, float], evaluate: Evaluate) -> Tensor:
+def tensor_extreme(expr: Expr, names: Any, indices: Mapping[str, float]) -> Tensor:
     """Return the value of an operator; NaN where no minimum is found.
 
     Args:
         expr: The call; its first argument is a function.
-        names: What names mean.
+        names: What names mean, a `TensorNames`.
         indices: Values of the step indices in scope.
-        evaluate: Gives values of formulas.
     """
     key = None if indices else cache_key(expr)
     if key is not None and key in names.cache:
         found: Tensor = names.cache[key]
         return found
-    value = _extreme(expr, names, indices, evaluate)
+    value = _extreme(expr, names, indices)
     if key is not None:
         names.cache[key] = value
     return value
 
 
-def _extreme(expr: Expr, names: Any, indices: Mapping[str, float], evaluate: Evaluate) -> Tensor:
+def _extreme(expr: Expr, names: Any, indices: Mapping[str, float]) -> Tensor:
     shape = argument_shape(expr, names.sizes)
-    values = [evaluate(arg, names, indices) for arg in expr.args[1:]]
+    values = [names.value(arg, indices) for arg in expr.args[1:]]
     given = dict(zip(given_names(expr), values, strict=True))
     mu = given.get(given_name("mu", expr))
     if mu is not None:
         given[given_name("mu", expr)] = mu = scalar(mu)
     names = _beside(names, variables={**names.variables, **given})
-    function = Function(objective(expr), expr.args[0].names[0], shape, names, indices, evaluate)
+    function = Function(objective(expr), expr.args[0].names[0], shape, names, indices)
     start = given.get(given_name("x", expr))
     found = function.lowest(start, FINE)
     result = function.moved(found) if expr.name in POINTS else function.least(found)
@@ -232,14 +228,14 @@ def _beside(names: Any, **changes: Any) -> Any:
 _ROUNDED = 1e-12  # relative; by how much a point may miss a set and count as one of it
 
 
-def tensor_indicator(statement: Expr, names: Any, indices: Mapping[str, float], evaluate: Evaluate) -> Tensor:
+def tensor_indicator(statement: Expr, names: Any, indices: Mapping[str, float]) -> Tensor:
     """Return 0 where a conjunction of comparisons holds up to rounding, inf elsewhere."""
     if statement.kind is Kind.AND:
-        parts = [tensor_indicator(part, names, indices, evaluate) for part in statement.args]
+        parts = [tensor_indicator(part, names, indices) for part in statement.args]
         return parts[0] + parts[1]
     if statement.kind is not Kind.COMPARE:
         return names.like.new_full(names.batch, torch.nan)
-    sides = [evaluate(arg, names, indices) for arg in statement.args]
+    sides = [names.value(arg, indices) for arg in statement.args]
     outside = torch.zeros(names.batch, dtype=torch.bool, device=names.like.device)
     for place, sign in enumerate(statement.operators):
         left, right = (
@@ -259,21 +255,14 @@ class Function:
         body: The number.
         name: The name.
         shape: Rows and columns; None for a number.
-        names: What other names mean.
+        names: What other names mean, a `TensorNames`.
         indices: Values of the step indices in scope.
-        evaluate: Gives values of formulas.
     """
 
     def __init__(
-        self,
-        body: Expr,
-        name: str,
-        shape: tuple[int, int] | None,
-        names: Any,
-        indices: Mapping[str, float],
-        evaluate: Evaluate,
+        self, body: Expr, name: str, shape: tuple[int, int] | None, names: Any, indices: Mapping[str, float]
     ) -> None:
-        self._body, self._name, self._shape, self._indices, self._evaluate = body, name, shape, indices, evaluate
+        self._body, self._name, self._shape, self._indices = body, name, shape, indices
         self._names = names
         self._count = names.batch[0] if names.batch else 1
         self._fixed = replace(names, variables={key: value.detach() for key, value in names.variables.items()})
@@ -288,7 +277,7 @@ class Function:
             inside = self._inside[distance] = self._around(self._fixed, distance)
         # Nothing that it keeps depends on the argument.
         inside.variables[self._name] = points[:, 0] if self._shape is None else points.reshape(-1, *self._shape)
-        return scalar(self._evaluate(self._body, inside, self._indices)).expand(self._count)
+        return scalar(inside.value(self._body, self._indices)).expand(self._count)
 
     def _around(self, names: Any, distance: float) -> Any:
         """Return what names mean beside the argument."""
@@ -383,10 +372,9 @@ def lowest_point(
     shape: tuple[int, int] | None,
     names: Any,
     indices: Mapping[str, float],
-    evaluate: Evaluate,
     start: Tensor | None,
     distances: Sequence[float] = FINE,
 ) -> tuple[Tensor, bool]:
     """Return where one function is least in floats, a row, and whether nothing was left to gain there."""
-    found = Function(body, name, shape, names, indices, evaluate).lowest(start, distances)
+    found = Function(body, name, shape, names, indices).lowest(start, distances)
     return found.points[0].double().cpu(), bool(found.settled[0])

@@ -30,7 +30,7 @@ from ntk_deq.language.parser import parse
 from ntk_deq.language.record import Fold, Function
 from ntk_deq.language.run import PATH_LENGTH
 from ntk_deq.language.symmetry import order_of
-from ntk_deq.language.tree import Expr, Kind, Sign, is_member
+from ntk_deq.language.tree import Expr, Kind, Sign
 from ntk_deq.language.types import ONE, Sort
 
 _RELATIONS = {"<=": "≤", "<": "<", ">=": "≥", ">": ">", "==": "=", "!=": "≠"}
@@ -133,7 +133,7 @@ def _strength(expr: Expr) -> float:
         case Kind.NUMBER if expr.value is not None and "e" in format_number(expr.value):
             return PRODUCT
         case Kind.INDEX:
-            return ATOM if _is_time(expr.args[-1]) or is_member(expr) else POWER
+            return ATOM if _is_time(expr.args[-1]) or _is_member(expr) else POWER
         case Kind.TRANSPOSE:
             return POWER
         case Kind.AT:
@@ -218,9 +218,9 @@ def _quantified(expr: Expr, *reach: str) -> str:
 
 def _index(expr: Expr) -> str:
     name = _name(expr.name)
-    if len(expr.args) == 2 or is_member(expr):
+    if len(expr.args) == 2 or _is_member(expr):
         name = _member(symbol(expr.name), _show(expr.args[0]))
-    if is_member(expr):
+    if _is_member(expr):
         return name
     index = expr.args[-1]
     step = group(small("("), _show(index), small(")"))
@@ -233,6 +233,12 @@ def _member(sign: Symbol, index: str) -> str:
     plain = _symbol(replace(sign, subscript=""))
     indices = [*(_letter(part) for part in sign.subscript.split(",") if part), index]
     return tag("msub", plain, _listed(indices))
+
+
+def _is_member(expr: Expr) -> bool:
+    """Whether a node of a typed tree is a member of a family without a step, `W[l]`, and no value at a step, `Z[k]`."""
+    inside = expr.args[0].type if expr.kind is Kind.INDEX and len(expr.args) == 1 else None
+    return inside is not None and not inside.sort.is_index
 
 
 def _is_time(index: Expr) -> bool:

@@ -61,7 +61,7 @@ def solve(
     """
     if not (anew or instance.solved):
         return instance, env
-    setting = next(s for s in claim.settings if s.name == instance.setting)
+    setting = claim.setting_named(instance.setting)
     equations = Equations(claim, setting)
     best = _Proof(claim, instance, env, dtype)
     for plan in equations.plans(instance.sizes):

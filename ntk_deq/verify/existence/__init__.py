@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 from flint import Ordering, fmpq, fmpq_mat, fmpq_mpoly, fmpq_mpoly_ctx
 
@@ -239,9 +238,9 @@ class _Reader:
     def statement(self, expr: Expr, names: frozenset[str]) -> None:
         """Read a statement; what cannot be read is left out."""
         if expr.kind is Kind.COMPARE:
-            for (left, right), sign in zip(pairwise(expr.args), expr.operators, strict=True):
+            for link in expr.links:
                 try:
-                    self._comparison(left, sign, right, names)
+                    self._comparison(*link, names)
                 except _UNREAD:
                     self._found.complete = False
         else:
@@ -384,11 +383,8 @@ def quadratic_form(form: fmpq_mpoly, count: int) -> fmpq_mat:
         if len(places) > 2:
             raise ValueError(f"`form` of quadratic_form must be of degree two at most. Got {form}.")
         i, j = [0, 0, *places][-2:]
-        if i == j:
-            matrix[i, j] = matrix[i, j] + factor
-        else:
-            matrix[i, j] = matrix[i, j] + factor / 2
-            matrix[j, i] = matrix[j, i] + factor / 2
+        matrix[i, j] = matrix[i, j] + factor / 2
+        matrix[j, i] = matrix[j, i] + factor / 2
     return matrix
 
 

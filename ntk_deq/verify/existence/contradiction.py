@@ -96,8 +96,13 @@ def solve_linear(equations: Sequence[tuple[Sequence[fmpq], fmpq]], rows: Sequenc
         places = [k for k in range(len(rows)) if k not in used]
         lines = tuple(k for k in inner.contradiction[0] if k < len(equations))
         return LinearOutcome(contradiction=(lines, (*used, *(places[k] for k in inner.contradiction[1]))))
-    point = [b + sum((t * d[k] for t, d in zip(values, basis, strict=True)), ZERO) for k, b in enumerate(base)]
+    point = _combined([fmpq(1), *values], [base, *basis], count)
     return LinearOutcome(point, alone=not basis)
+
+
+def _combined(weights: Sequence[fmpq], vectors: Sequence[Sequence[fmpq]], count: int) -> list[fmpq]:
+    """Return the sum of vectors of some length with weights."""
+    return [sum((w * v[k] for w, v in zip(weights, vectors, strict=True)), ZERO) for k in range(count)]
 
 
 def _solutions(
@@ -123,22 +128,11 @@ def _solutions(
 
 def _contradicting(equations: Sequence[tuple[Sequence[fmpq], fmpq]], count: int) -> tuple[int, ...]:
     """Return equations a combination of which says 0 = c with c != 0: multipliers y with y A = 0 and y b = 1."""
-    high = len(equations)
-    entries = [equations[i][0][j] for j in range(count) for i in range(high)] + [b for _, b in equations]
-    sides = [ZERO] * count + [fmpq(1)]
-    whole = fmpq_mat(
-        count + 1, high + 1, [e for k in range(count + 1) for e in (*entries[k * high : (k + 1) * high], sides[k])]
-    )
-    reduced, rank = whole.rref()
-    y = [ZERO] * high
-    for i in range(rank):
-        pivot = next(j for j in range(high + 1) if reduced[i, j] != 0)
-        if pivot < high:
-            y[pivot] = reduced[i, high]
-    total = [sum((y[i] * equations[i][0][j] for i in range(high)), ZERO) for j in range(count)]
-    if any(total) or sum((y[i] * equations[i][1] for i in range(high)), ZERO) != 1:
+    rows, sides = [(*a, b) for a, b in equations], [*[ZERO] * count, fmpq(1)]
+    y, _ = _solutions(list(zip(zip(*rows, strict=True), sides, strict=True)), len(rows)) or ([ZERO] * len(rows), [])
+    if _combined(y, rows, count + 1) != sides:
         raise ArithmeticError("multipliers of equations without a solution were not found")
-    return tuple(i for i in range(high) if y[i] != 0)
+    return tuple(i for i in range(len(rows)) if y[i] != 0)
 
 
 def _moved(row: Row, base: Sequence[fmpq], basis: Sequence[Sequence[fmpq]]) -> Row:
@@ -152,12 +146,9 @@ def _contradicts(rows: Sequence[Row], multipliers: Sequence[fmpq], count: int) -
     """Whether multipliers show that nothing meets all rows."""
     if any(y < 0 for y in multipliers) or not any(multipliers):
         return False
-    if any(
-        sum((y * row.coefficients[k] for y, row in zip(multipliers, rows, strict=True)), ZERO) != 0
-        for k in range(count)
-    ):
+    *zero, bound = _combined(multipliers, [(*row.coefficients, row.bound) for row in rows], count + 1)
+    if any(zero):
         return False
-    bound = sum((y * row.bound for y, row in zip(multipliers, rows, strict=True)), ZERO)
     strict = any(y != 0 and row.strict for y, row in zip(multipliers, rows, strict=True))
     return bool(bound > 0) or (bool(bound == 0) and strict)
 
@@ -354,22 +345,16 @@ def contradicting_combination(found: Constraints) -> Contradiction | None:
     if not basis:
         return None
     kept = [0, *curved]
-    combined = [
-        [sum((y * m[i, j] for y, m in zip(step, matrices, strict=True)), ZERO) for i in kept for j in kept]
-        for step in basis
-    ]
+    inner = [[matrix[i, j] for i in kept for j in kept] for matrix in matrices]
+    combined = [_combined(step, inner, len(kept) ** 2) for step in basis]
     signs = [k for k, (_, _, positive) in enumerate(forms) if positive]
     weights = _negative_weights(combined, len(kept), [[step[k] for k in signs] for step in basis])
     if weights is None:
         return None
-    multipliers = [sum((w * step[k] for w, step in zip(weights, basis, strict=True)), ZERO) for k in range(len(forms))]
+    multipliers = _combined(weights, basis, len(forms))
     if any(multipliers[k] < 0 for k in signs):
         return None
-    total = [
-        sum((y * m[i, j] for y, m in zip(multipliers, matrices, strict=True)), ZERO)
-        for i in range(count + 1)
-        for j in range(count + 1)
-    ]
+    total = _combined(multipliers, [matrix.entries() for matrix in matrices], (count + 1) ** 2)
     whole = fmpq_mat(count + 1, count + 1, total)
     if any(whole[i, j] != 0 for i in flat for j in range(count + 1)):
         return None

@@ -107,7 +107,7 @@ class Trial:
 def trial_of(claim: Claim, instance: Instance, deadline: float | None = None) -> Trial:
     """Return the claim about what exists on an instance; judging it stops at the deadline."""
     stated, resting = claim.stated, claim.resting
-    setting = next(s for s in claim.settings if s.name == instance.setting)
+    setting = claim.setting_named(instance.setting)
     assume = {name: formula for name, formula in stated.conclude.items() if name in resting}
     given = dict(stated.exists)
     for name, free in stated.exists.items():
@@ -141,7 +141,7 @@ def exactly_met(claim: Claim, names: ExactNames, values: Mapping[str, Value], se
         values: The values.
         setting: The setting of the instance.
     """
-    there = replace(names, values={**names.values, **values}, known={})
+    there = names.replaced(values)
     statements: list[Expr] = [claim.conclude[name].expr for name in claim.resting]
     for free in claim.exists.values():
         if free.domain.kind is DomainKind.INTEGER and not _is_whole(values[free.name]):
@@ -315,7 +315,7 @@ class ExistenceStage:
         }
         if not left:
             return judgement
-        setting = next(s for s in self._claim.settings if s.name == judgement.instance.setting)
+        setting = self._claim.setting_named(judgement.instance.setting)
         names = exact_names(self._stated, judgement.instance)
         ways = [] if names is None else constraints_of(self._stated, names, judgement.instance.sizes)
         points = [linear_point(way) for way in ways]

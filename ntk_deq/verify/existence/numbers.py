@@ -369,7 +369,7 @@ def broken_alone(
         values: The values.
         equations: The conclusions that the equations stand in.
     """
-    there = replace(names, values={**names.values, **values}, known={})
+    there = names.replaced(values)
     for name in sorted(claim.resting):
         try:
             if decided(claim.conclude[name].expr, there).truth is Truth.FALSE:
@@ -389,7 +389,7 @@ def contradicting_whole_numbers(claim: Claim, names: ExactNames) -> Contradictio
     """
     choices = list(whole_numbers(claim))
     for values in choices:
-        there = replace(names, values={**names.values, **values}, known={})
+        there = names.replaced(values)
         try:
             if not any(decided(claim.conclude[n].expr, there).truth is Truth.FALSE for n in sorted(claim.resting)):
                 return None

@@ -374,13 +374,8 @@ def _import_ahead(claims: Collection[Claim]) -> None:
     """Import what every judgement needs some time, so that each worker is born with it, and no limit counts it."""
     for claim in claims:
         twin_of(claim)  # with all of training, where one has a run
-    if any(claim.trains or _derives(claim) for claim in claims):
+    if any(claim.trains or any(node.name in ("grad", "jac") for node in claim.nodes()) for claim in claims):
         importlib.import_module("torch._dynamo")  # which torch.func asks for, by which many slopes are computed
-
-
-def _derives(claim: Claim) -> bool:
-    formulas = (*claim.let.values(), *claim.assume.values(), *claim.conclude.values())
-    return any(node.name in ("grad", "jac") for formula in formulas for node in formula.expr.walk())
 
 
 _KILLED = "SIGKILL, as by a system short of memory"

@@ -293,7 +293,7 @@ def compare(record: Record, now: Claim, *, deadline: float | None = None) -> Com
 
 def _fits(record: Record, now: Claim, setting: Setting) -> bool:
     """Whether an instance is one of a claim: the same variables, of the shapes and in the domains that it asks for."""
-    before = next(s for s in record.claim.settings if s.name == record.instance.setting)
+    before = record.claim.setting_named(record.instance.setting)
     types = {**setting.variable_types(), **{name: v.type for name, v in now.given.items()}}
     old_types = {**before.variable_types(), **{name: v.type for name, v in record.claim.given.items()}}
     sizes = record.instance.sizes

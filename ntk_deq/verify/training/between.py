@@ -33,8 +33,7 @@ HALVINGS_AT_ENDS = 40
 
 def named_steps(claim: Claim) -> tuple[int, ...]:
     """Return the steps after the start that a claim names, as in `Z[5]`, increasing."""
-    formulas = [*claim.let.values(), *claim.assume.values(), *claim.conclude.values()]
-    return tuple(sorted({step for formula in formulas for step in _named(formula.expr.walk())}))
+    return tuple(sorted(set(_named(claim.nodes()))))
 
 
 def _named(nodes: Iterable[Expr]) -> Iterator[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator, Mapping, Sequence, Set
 
 import torch
@@ -11,7 +10,8 @@ from torch import Tensor
 
 from ntk_deq.certified import scalar as sc
 from ntk_deq.claims.claim import Claim
-from ntk_deq.dynamics.rates import instantaneous_rate, measured_rate
+from ntk_deq.dynamics.field import GradientField
+from ntk_deq.dynamics.rates import measured_rate
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.balls import evaluate_scalar
 from ntk_deq.evaluation.environment import Environment, Sides
@@ -20,13 +20,12 @@ from ntk_deq.evaluation.quantity import Scalar
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.run import LOSS
 from ntk_deq.language.tree import Expr, Kind
-from ntk_deq.systems.accuracy import AccuracyWarning
 from ntk_deq.verify.results import Condition, Curve, Rate, Start, TrainingRecord
-from ntk_deq.verify.training import Trainee
+from ntk_deq.verify.training import Point, Trainee
 from ntk_deq.verify.training.trajectory import Trajectory
 
-KERNEL_POINTS = 12
-"""Judged steps at which the kernel gives the rate."""
+RATES = 12
+"""Judged steps at which the rate of that instant is shown."""
 
 _UPWARD = ("<=", "<")
 _LOSS_NOISE = 1e-13  # over the first loss, where that is no square: some hundred roundings
@@ -86,7 +85,7 @@ def training_record(
         measured=_measured(
             run.series["loss"].at / (unit or 1.0), run.series["loss"].values, None if trainee.multiple else _LOSS_NOISE
         ),
-        instantaneous=_instantaneous(trainee, course, run.step or unit),
+        instantaneous=_instantaneous(trainee.gradients, course.points, run.step or unit),
         predicted_steps=floor / predicted.value if predicted is not None and predicted.value > 0 else None,
         forward_iterations=run.forward_iterations,
         adjoint_iterations=run.adjoint_iterations,
@@ -205,23 +204,22 @@ def _measured(at: Tensor, loss: Tensor, noise: float | None) -> Rate | None:
     return Rate(fit.rate, fit.low, fit.high)
 
 
-def _instantaneous(trainee: Trainee, course: Trajectory, step: float | None) -> tuple[float, ...]:
-    """Return the rate that the kernel gives at a few judged steps, per step of descent or per unit of time."""
-    count = len(course.points)
-    chosen = {round(i * (count - 1) / (KERNEL_POINTS - 1)) for i in range(KERNEL_POINTS)}
-    return tuple(
-        _kernel_rate(trainee, point.parameters, step) if place in chosen else math.nan
-        for place, point in enumerate(course.points)
-    )
+def _instantaneous(field: GradientField, points: Sequence[Point], step: float | None) -> tuple[float, ...]:
+    """Return norm(grad L)^2/L, how fast the loss falls, at a few judged steps: per step of descent or unit of time."""
+    count = len(points)
+    chosen = {round(i * (count - 1) / (RATES - 1)) for i in range(RATES)}
+    return tuple(_rate(field, point, step) if place in chosen else math.nan for place, point in enumerate(points))
 
 
-def _kernel_rate(trainee: Trainee, parameters: Mapping[str, Tensor], step: float | None) -> float:
+def _rate(field: GradientField, point: Point, step: float | None) -> float:
     try:
-        with warnings.catch_warnings():  # the rate is shown, and no verdict rests on it
-            warnings.simplefilter("ignore", AccuracyWarning)
-            rate = instantaneous_rate(trainee.model.with_parameters(parameters), trainee.X, trainee.y)
+        here = field.at(point.parameters, point.at)
     except NtkDeqError:
         return math.nan
+    if not here.loss_value > 0:
+        return math.nan
+    speed = math.hypot(*(float(torch.linalg.vector_norm(gradient)) for gradient in here.gradients.values()))
+    rate = speed * speed / here.loss_value
     if step is None:
         return rate
     return -math.log1p(-step * rate) if step * rate < 1 else math.nan
