@@ -161,6 +161,16 @@ class Claim:
             for formula in section.values():
                 yield from formula.expr.walk()
 
+    def nodes_behind(self, *formulas: Expr) -> Iterator[Expr]:
+        """Yield every node of some formulas, and of the definitions that they rest on."""
+        pending, seen = [*formulas], set[str]()
+        while pending:
+            for node in pending.pop().walk():
+                yield node
+                if node.name in self.let and node.name not in seen:
+                    seen.add(node.name)
+                    pending.append(self.let[node.name].expr)
+
     def setting_named(self, name: str) -> Setting:
         """Return the setting of a name that one has."""
         return next(setting for setting in self.settings if setting.name == name)

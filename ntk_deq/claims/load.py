@@ -134,7 +134,7 @@ class _Loader:
         if first is not entry:
             name = f"{entry.id} ({entry.node.position.file}:{entry.node.position.line})"
             message = f"The id `{entry.id}` is used twice in the suite; first at {first.node.position}."
-            problems.append(Problem(_id_position(entry.node), message))
+            problems.append(Problem(_place(entry.node, "id"), message))
         inherited: frozenset[str] = frozenset()
         if len(chain) > 1 and isinstance(entry.node, Mapping) and isinstance(node, Mapping):
             inherited = frozenset(
@@ -258,10 +258,6 @@ def _text(node: Node, key: str) -> str | None:
 
 def _place(node: Node, key: str) -> Position:
     return node.entries[key].position if isinstance(node, Mapping) and key in node.entries else node.position
-
-
-def _id_position(node: Node) -> Position:
-    return _place(node, "id")
 
 
 def _weight(node: Node) -> int:

@@ -285,7 +285,7 @@ class _Comparison:
         variables = variable_ranges(claim)
         self.old = Ranges(claim.let, variables)
         self.new = Ranges(mutant.let, variables)
-        altered = {name for name in claim.let if not _same_text(claim.let[name], mutant.let[name])}
+        altered = {n for n, old in claim.let.items() if format_expr(old.expr) != format_expr(mutant.let[n].expr)}
         self.changed = dependents(altered, claim.let)
         self.ordering = Ordering(self.old, self.new, self.changed)
         self.nonzero: frozenset[str] = frozenset()
@@ -420,17 +420,6 @@ class _Comparison:
         return operator in ("<=", ">=", "<", ">") and gap.above(0, or_at=operator in ("<=", ">="))
 
 
-def _same_text(old: Formula, new: Formula) -> bool:
-    return format_expr(old.expr) == format_expr(new.expr)
-
-
 def _evaluated(claim: Claim) -> Iterator[Expr]:
     """Yield every node that is evaluated for a claim: its statements, and the definitions that they use."""
-    waiting = [formula.expr for formula in (*claim.assume.values(), *claim.conclude.values())]
-    seen: set[str] = set()
-    while waiting:
-        for node in waiting.pop().walk():
-            yield node
-            if node.kind is Kind.NAME and node.name in claim.let and node.name not in seen:
-                seen.add(node.name)
-                waiting.append(claim.let[node.name].expr)
+    return claim.nodes_behind(*(formula.expr for formula in (*claim.assume.values(), *claim.conclude.values())))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ntk_deq.claims.claim import Choose, Claim
+from ntk_deq.claims.claim import Claim
 from ntk_deq.claims.describe import choose_words, order_words, run_words
 from ntk_deq.claims.functions import model_functions
 from ntk_deq.errors import ExpressionError
@@ -76,7 +76,8 @@ def claim_file(claim: Claim) -> dict[str, Any]:
     if claim.run is not None:
         entry["run"] = _run(claim.run)
     if claim.choose is not None:
-        entry["choose"] = {_sense(claim.choose): _written(claim.choose.objective)}
+        sense = "maximize" if claim.choose.maximize else "minimize"
+        entry["choose"] = {sense: _written(claim.choose.objective)}
     entry["expect"] = claim.expect.value
     data: dict[str, Any] = {"suite": claim.id}
     if claim.source:
@@ -133,10 +134,6 @@ def _run(run: Run) -> dict[str, Any]:
         elif key.value is KeyValue.FLAG and value != key.default:
             data[key.name] = value
     return data
-
-
-def _sense(choose: Choose) -> str:
-    return "maximize" if choose.maximize else "minimize"
 
 
 def _setting(setting: Setting) -> dict[str, Any]:

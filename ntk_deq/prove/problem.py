@@ -19,7 +19,7 @@ from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import DomainKind
 from ntk_deq.language.functions import FUNCTIONS, entrywise_of
 from ntk_deq.language.tree import Expr, Kind
-from ntk_deq.language.types import Sort
+from ntk_deq.language.types import BOOLEAN, SCALAR
 from ntk_deq.language.written import ENTRY, definition_of, formula_of, put
 from ntk_deq.prove import Op, Side, Term, Terms
 
@@ -210,12 +210,9 @@ def applicable(claim: Claim) -> bool:
         if setting.model is not None or not setting.universal or setting.measured:
             return False
         free = {**setting.free, **claim.given}.values()
-        if any(v.type.sort is not Sort.SCALAR or v.domain.kind not in _RANGES for v in free):
+        if any(v.type != SCALAR or v.domain.kind not in _RANGES for v in free):
             return False
-    return all(
-        node.kind in _KINDS and node.type is not None and node.type.sort in (Sort.SCALAR, Sort.BOOLEAN) and _known(node)
-        for node in claim.nodes()
-    )
+    return all(node.kind in _KINDS and node.type in (SCALAR, BOOLEAN) and _known(node) for node in claim.nodes())
 
 
 @cache
@@ -327,8 +324,7 @@ class _Reader:
             if name not in self._known:
                 outer, self._conditions = self._conditions, []
                 expr = self._lets[name].expr
-                truth = expr.type is not None and expr.type.sort is Sort.BOOLEAN
-                value: Term | Formula = self._formula(expr) if truth else self._term(expr)
+                value: Term | Formula = self._formula(expr) if expr.type == BOOLEAN else self._term(expr)
                 self._known[name] = (value, self._conditions)
                 self._conditions = outer
             self._conditions += self._known[name][1]

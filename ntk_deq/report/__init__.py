@@ -373,14 +373,9 @@ def slowest_runs(records: tuple[TrainingRecord, ...]) -> list[TrainingRecord]:
     return [r for r in records if (r.setting, r.index) == (worst.setting, worst.index)]
 
 
-def terminal_lines(records: tuple[TrainingRecord, ...], *, limit: int = 2) -> list[str]:
-    """Return what the terminal says of a claim's runs: one line a run of its slowest instance, at most `limit`.
-
-    Args:
-        records: The claim's runs.
-        limit: The most lines.
-    """
-    shown = slowest_runs(records)[:limit]
+def terminal_lines(records: tuple[TrainingRecord, ...]) -> list[str]:
+    """Return what the terminal says of a claim's runs: one line a run of its slowest instance, two at most."""
+    shown = slowest_runs(records)[:2]
     lines = []
     for record in shown:
         lead = "" if len(records) == 1 else f"{one_line(f'{record.setting} {record.index} {record.role}')}: "

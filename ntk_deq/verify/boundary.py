@@ -90,12 +90,8 @@ class Boundary:
         return [replace(expr, args=(a, b), operators=(sign,)) for a, sign, b in expr.links if sign in ("<=", ">=")]
 
     def _is_strict(self, expr: Expr) -> bool:
-        behind = [self.claim.let[name].expr for name in self.names_in(expr) if name in self.claim.let]
-        return any(
-            node.kind is Kind.NOT or (node.kind is Kind.COMPARE and bool({"<", ">", "!="} & set(node.operators)))
-            for formula in (expr, *behind)
-            for node in formula.walk()
-        )
+        nodes = self.claim.nodes_behind(expr)
+        return any(node.kind is Kind.NOT or bool({"<", ">", "!="} & set(node.operators)) for node in nodes)
 
     def names_in(self, expr: Expr) -> set[str]:
         """Return the names that a formula depends on, those of definitions included."""
@@ -174,8 +170,11 @@ def _candidate(
 
 
 def small_sizes(setting: Setting, generator: torch.Generator) -> dict[str, int]:
-    """Return sizes near the lowest ones."""
-    return {letter: min(size.low + _offset(generator), size.high) for letter, size in setting.sizes.items()}
+    """Return sizes near the lowest ones: 0 to 2 above, now and then 3."""
+    return {
+        letter: min(size.low + choose(generator, 3 if choose(generator, 4) else 4), size.high)
+        for letter, size in setting.sizes.items()
+    }
 
 
 def plain_values(free: Mapping[str, Free], sizes: Mapping[str, int], generator: torch.Generator) -> dict[str, Tensor]:
@@ -185,11 +184,6 @@ def plain_values(free: Mapping[str, Free], sizes: Mapping[str, int], generator: 
         ArgumentError: A domain has no member of its shape.
     """
     return {name: _drawn(name, v, sizes, choose(generator, _PATTERNS), generator) for name, v in free.items()}
-
-
-def _offset(generator: torch.Generator) -> int:
-    """Return how far a size is above its lowest: 0 to 2, now and then 3."""
-    return choose(generator, 3 if choose(generator, 4) else 4)
 
 
 def _worst_conclusion(claim: Claim, names: ExactNames) -> Truth | None:

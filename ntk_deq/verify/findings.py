@@ -23,7 +23,7 @@ from ntk_deq.evaluation.instance import Instance
 from ntk_deq.falsify import instance_at
 from ntk_deq.language.format import format_expr, format_number
 from ntk_deq.language.tree import Expr, Kind
-from ntk_deq.language.types import Sort
+from ntk_deq.language.types import SCALAR
 from ntk_deq.verify.depths import planned_depths, shared_options
 from ntk_deq.verify.equations.proven import solve
 from ntk_deq.verify.feasible import Feasible, planned
@@ -145,8 +145,7 @@ def _bounds(name: str, expr: Expr, around: tuple[Expr, ...]) -> Iterator[Bound]:
         yield from _bounds(name, expr.args[0], (*around, expr))
     else:
         for left, relation, right in expr.links:
-            numbers = all(side.type is not None and side.type.sort is Sort.SCALAR for side in (left, right))
-            if relation not in ("==", "!=") and numbers and right.kind is not Kind.NUMBER:
+            if relation not in ("==", "!=") and left.type == SCALAR == right.type and right.kind is not Kind.NUMBER:
                 yield Bound(name, left, relation, right, around)
 
 

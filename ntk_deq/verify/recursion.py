@@ -24,7 +24,7 @@ from ntk_deq.verify.equations.proven import solve
 from ntk_deq.verify.formulas import instance_environment
 from ntk_deq.verify.results import Start, TrainingRecord
 from ntk_deq.verify.runs import Course, RunTwin
-from ntk_deq.verify.training.between import needs_the_run, parts_behind
+from ntk_deq.verify.training.between import needs_the_run
 from ntk_deq.verify.training.records import compared, constants_of
 
 SHOWN = 64
@@ -43,7 +43,7 @@ class RecursionTwin(RunTwin):
 
     def waits(self, formula: Formula, claim: Claim) -> bool:
         """Whether a hypothesis speaks of steps."""
-        return needs_the_run(formula, claim.let)
+        return needs_the_run(formula, claim)
 
     def start(self, claim: Claim, env: Environment, instance: Instance) -> Course:
         """Compute every step on an instance."""
@@ -98,7 +98,7 @@ class RecursionCourse(Course):
         if outcome.truth is not Truth.FALSE:
             return outcome
         for hypothesis in self.claim.assume.values():
-            for node in parts_behind(hypothesis.expr, self.claim.let):
+            for node in self.claim.nodes_behind(hypothesis.expr):
                 if node.kind is Kind.FOR_ALL and not ends(node, self.env, {}):
                     reason = (
                         f"{hypothesis.name!r} speaks of every step, and is known up to step {self.env.last_step} only"

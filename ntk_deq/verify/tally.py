@@ -11,7 +11,6 @@ from ntk_deq.claims.check import entrywise_notes
 from ntk_deq.claims.claim import Claim, Verdict
 from ntk_deq.evaluation.arithmetic import NO_STEP
 from ntk_deq.evaluation.quantity import Outcome, Truth
-from ntk_deq.language.tree import Expr
 from ntk_deq.language.types import Margin, Sort
 from ntk_deq.verify.boundary import Boundary
 from ntk_deq.verify.judge import IMPLICIT, Judgement, Standing
@@ -115,7 +114,10 @@ class Tally:
         self.runs: list[TrainingRecord] = []
         self._clear = 0
         self._nearby: list[float] = []
-        self._identities = {name for name, formula in claim.conclude.items() if _says_equal(formula.expr)}
+        # Of a conclusion that says, among other things, that values are equal, no margin is ever clear.
+        self._identities = {
+            n for n, f in claim.conclude.items() if any("==" in node.operators for node in f.expr.walk())
+        }
         self._families: dict[str, set[str]] = {s.name: set() for s in claim.settings}
         self._sizes: dict[str, set[tuple[int, ...]]] = {s.name: set() for s in claim.settings}
         self.starts: list[Start] = []
@@ -146,7 +148,8 @@ class Tally:
             self.runs = (
                 [*judgement.runs, *self.runs][:RUNS_KEPT] if Truth.FALSE in truths else [*self.runs, *judgement.runs]
             )
-        equalities = {name for name, outcome in judgement.hypotheses.items() if _is_equality(outcome)}
+        known = [(name, o.comparison) for name, o in judgement.hypotheses.items() if o.comparison is not None]
+        equalities = {name for name, comparison in known if comparison.margin == Margin(0.0, 0.0)}
         for name, outcome in judgement.conclusions.items():
             self.conclusions[name].add(outcome)
             if outcome.truth is Truth.TRUE:
@@ -385,10 +388,6 @@ class Tally:
         )
 
 
-def _is_equality(outcome: Outcome) -> bool:
-    return outcome.comparison is not None and outcome.comparison.margin == Margin(0.0, 0.0)
-
-
 def closeness_of(outcome: Outcome) -> float:
     """Return the margin of an outcome relative to its scale; infinity where there is none."""
     found = outcome.comparison
@@ -398,11 +397,6 @@ def closeness_of(outcome: Outcome) -> float:
 def closeness(judgement: Judgement) -> float:
     """Return the smallest margin of the conclusions relative to its scale: how close an instance is to equality."""
     return min(map(closeness_of, judgement.conclusions.values()), default=math.inf)
-
-
-def _says_equal(expr: Expr) -> bool:
-    """Whether a conclusion says, among other things, that values are equal: then no margin of it is ever clear."""
-    return any(sign == "==" for node in expr.walk() for sign in node.operators)
 
 
 def _kind(family: str) -> str:

@@ -239,7 +239,7 @@ class HalvingTwin(RunTwin):
     kind = HALVING
 
     def waits(self, formula, claim):
-        return needs_the_run(formula, claim.let)
+        return needs_the_run(formula, claim)
 
     def begin(self, claim, env):
         self.start(claim, env, None)

@@ -246,7 +246,7 @@ def _numbers(expr: Expr, setting: Setting) -> Expr:
     if expr.kind is Kind.NAME and expr.name in setting.sizes:
         return _literal(expr, 1)
     args = tuple(_numbers(arg, setting) for arg in expr.args)
-    type_ = BOOLEAN if expr.type is not None and expr.type.sort is Sort.BOOLEAN else SCALAR
+    type_ = BOOLEAN if expr.type == BOOLEAN else SCALAR
     if expr.kind is Kind.TRANSPOSE:
         return args[0]
     if expr.kind is not Kind.CALL:
@@ -404,9 +404,8 @@ def _put(expr: Expr, exists: Mapping[str, object], lets: Mapping[str, Expr], nam
     """Return a formula in which all that rests on no unknown is a number, and definitions are written out."""
     if expr.kind is Kind.NAME and expr.name in lets:
         return _put(lets[expr.name], exists, lets, names)
-    if not names_behind(expr, lets) & exists.keys():
-        if expr.type is not None and expr.type.sort is not Sort.BOOLEAN:
-            return _fraction(expr, names)
+    if expr.type not in (None, BOOLEAN) and not names_behind(expr, lets) & exists.keys():
+        return _fraction(expr, names)
     return replace(expr, args=tuple(_put(arg, exists, lets, names) for arg in expr.args)) if expr.args else expr
 
 

@@ -15,10 +15,10 @@ from ntk_deq.evaluation.balls import evaluate_truth
 from ntk_deq.evaluation.environment import OutsideClaimError
 from ntk_deq.evaluation.quantity import Outcome, Truth
 from ntk_deq.language.functions import record_of
-from ntk_deq.language.indices import step_of
+from ntk_deq.language.indices import conjuncts, step_of
 from ntk_deq.language.run import LOSS
 from ntk_deq.language.tree import QUANTIFIERS, Expr, Formula, Kind
-from ntk_deq.language.types import Sort
+from ntk_deq.language.types import BOOLEAN
 from ntk_deq.verify.training import Interval, Moments
 
 MOST_LOOKS = 20_000
@@ -44,26 +44,15 @@ def _named(nodes: Iterable[Expr]) -> Iterator[int]:
                 yield int(step)
 
 
-def needs_the_run(formula: Formula, let: Mapping[str, Formula]) -> bool:
+def needs_the_run(formula: Formula, claim: Claim) -> bool:
     """Whether a hypothesis can be judged only once its run is known: it speaks of every step, or of a later one."""
-    nodes = list(parts_behind(formula.expr, let))
+    nodes = list(claim.nodes_behind(formula.expr))
     return any(node.kind in QUANTIFIERS for node in nodes) or any(_named(nodes))
-
-
-def parts_behind(expr: Expr, let: Mapping[str, Formula]) -> Iterator[Expr]:
-    """Yield the parts of a formula, those of the definitions that it rests on among them."""
-    pending, seen = [expr], set[str]()
-    while pending:
-        for node in pending.pop().walk():
-            yield node
-            if node.name in let and node.name not in seen:
-                seen.add(node.name)
-                pending.append(let[node.name].expr)
 
 
 def inlined(claim: Claim) -> Claim:
     """Return the claim with definitions that are statements written out in its hypotheses and conclusions."""
-    statements = {name: formula.expr for name, formula in claim.let.items() if _is_statement(formula.expr)}
+    statements = {name: formula.expr for name, formula in claim.let.items() if formula.expr.type == BOOLEAN}
     if not statements:
         return claim
     return replace(
@@ -76,33 +65,20 @@ def inlined(claim: Claim) -> Claim:
 def at_the_start(claim: Claim) -> Claim:
     """Return the claim with the hypotheses that are known before its run, and no conclusion."""
     known = {
-        name: formula
-        for name, formula in claim.assume.items()
-        if not (claim.trains and needs_the_run(formula, claim.let))
+        name: formula for name, formula in claim.assume.items() if not (claim.trains and needs_the_run(formula, claim))
     }
     return replace(claim, assume=known, conclude={})
-
-
-def _is_statement(expr: Expr) -> bool:
-    return expr.type is not None and expr.type.sort is Sort.BOOLEAN
 
 
 def _written_out(expr: Expr, statements: Mapping[str, Expr]) -> Expr:
     if expr.kind is Kind.NAME and expr.name in statements:
         return _written_out(statements[expr.name], statements)
-    if not expr.args:
-        return expr
-    return replace(expr, args=tuple(_written_out(arg, statements) for arg in expr.args))
+    return expr.mapped(lambda part: _written_out(part, statements))
 
 
 def worse(first: Outcome, second: Outcome) -> Outcome:
     """Return the worse of two outcomes of one statement."""
     return first if first.truth <= second.truth else second
-
-
-def conjuncts(expr: Expr) -> Sequence[Expr]:
-    """Return the statements that a statement is the conjunction of."""
-    return [part for arg in expr.args for part in conjuncts(arg)] if expr.kind is Kind.AND else [expr]
 
 
 def at_every_index(formula: Formula, moments: Moments) -> Outcome | None:

@@ -276,21 +276,14 @@ class AffineFlow:
 
     def __init__(self, gradient: arb_mat, hessian: arb_mat, loss: arb) -> None:
         self.size, self._gradient, self._hessian, self._loss = gradient.nrows(), gradient, hessian, loss
-        rows = [[-hessian[i, j] for j in range(self.size)] + [-gradient[i, 0]] for i in range(self.size)]
-        self._generator = arb_mat([*rows, [0] * (self.size + 1)])
 
     def after(self, time: arb, velocity: arb_mat | None = None) -> tuple[arb_mat, arb_mat]:
         """Return how far the flow moves in a time, and v there, from the start or from where v is as given."""
-        n = self.size
-        grown = (self._generator * time).exp()
+        n, start = self.size, self._gradient if velocity is None else velocity
+        rows = [[*(-self._hessian[i, j] for j in range(n)), -start[i, 0]] for i in range(n)]
+        grown = (arb_mat([*rows, [0] * (n + 1)]) * time).exp()
         powers = arb_mat(n, n, [grown[i, j] for i in range(n) for j in range(n)])
-        if velocity is None:
-            return arb_mat(n, 1, [grown[i, n] for i in range(n)]), powers * self._gradient
-        generator = arb_mat(
-            [[-self._hessian[i, j] for j in range(n)] + [-velocity[i, 0]] for i in range(n)] + [[0] * (n + 1)]
-        )
-        grown = (generator * time).exp()
-        return arb_mat(n, 1, [grown[i, n] for i in range(n)]), powers * velocity
+        return arb_mat(n, 1, [grown[i, n] for i in range(n)]), powers * start
 
     def loss(self, moved: arb_mat) -> arb:
         """Return the loss at a distance from the start."""

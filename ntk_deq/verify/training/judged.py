@@ -55,7 +55,7 @@ class TrainingTwin(RunTwin, Scored):
 
     def waits(self, formula: Formula, claim: Claim) -> bool:
         """Whether a hypothesis speaks of every step, or of a later one than the start."""
-        return needs_the_run(formula, claim.let)
+        return needs_the_run(formula, claim)
 
     def begin(self, claim: Claim, env: Environment) -> None:
         """Let names with the index 0 mean the instance itself."""
