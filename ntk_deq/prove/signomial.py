@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise, product
+from itertools import pairwise, product, takewhile
 from typing import cast
 
 import flint
@@ -34,6 +34,7 @@ Key = frozenset[tuple[Monomial, fmpz, fmpz]]
 Number = int | Fraction | fmpq
 
 UNIT: Monomial = ()
+_ONE = fmpq(1)
 MAX_TERMS = 1_500
 """Terms of a sum; larger ones are left to branch and bound."""
 MAX_DEGREE = 60
@@ -106,9 +107,6 @@ def scale(poly: Poly, factor: Number) -> Poly:
     """Return factor * poly."""
     multiple = rational(factor)
     return {m: c * multiple for m, c in poly.items()} if factor else {}
-
-
-_ONE = fmpq(1)
 
 
 def times(left: Monomial, right: Monomial, exponent: Exponent = 1) -> tuple[Monomial, fmpq]:
@@ -201,9 +199,7 @@ def primitive(poly: Poly) -> tuple[Fraction, Poly]:
 
 def split_primes(monomial: Monomial) -> tuple[Monomial, Monomial]:
     """Return the primes of a monomial, and the rest."""
-    if not monomial or monomial[0][0][0] != "#":
-        return UNIT, monomial
-    primes = tuple(item for item in monomial if item[0][0] == "#")
+    primes = tuple(takewhile(lambda item: item[0][0] == "#", monomial))
     return primes, monomial[len(primes) :]
 
 
