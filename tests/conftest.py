@@ -1,5 +1,6 @@
 """Set-up of all tests."""
 
+import os
 import signal
 import threading
 
@@ -7,6 +8,10 @@ import torch
 
 # The instances of the tests are small: more threads only wait for each other, and on a busy machine for long.
 torch.set_num_threads(1)
+
+
+# Tests start Python many times: each would compile the package anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_configure():

@@ -16,9 +16,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ntk_deq.certified import scalar as sc
-from ntk_deq.certified.arithmetic import add, scale, subtract
-from ntk_deq.certified.dense import Ball, ball, identity, transpose
-from ntk_deq.certified.eigenvalues import lambda_min
+from ntk_deq.certified.arithmetic import add, scale
+from ntk_deq.certified.dense import Ball, ball, transpose
 from ntk_deq.certified.extremes import spectral_norm
 from ntk_deq.certified.rounding import add_up, divide_up, multiply_up
 from ntk_deq.certified.structured import densified
@@ -28,6 +27,7 @@ from ntk_deq.errors import ArgumentError, check_whole
 from ntk_deq.evaluation.balls import evaluate, evaluate_scalar
 from ntk_deq.evaluation.derivatives.derivative import PROVIDERS
 from ntk_deq.evaluation.environment import Environment, Notes
+from ntk_deq.evaluation.existence import modulus
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.functions import entrywise_of
 from ntk_deq.language.row_program import Op, Row
@@ -301,9 +301,7 @@ class _Norms:
             weight = own if weight is None else add(weight, own)
         if weight is None:
             return []
-        unit = identity(weight.shape[0], device=weight.centre.device)
-        both = scale(sc.exact(0.5), add(weight, transpose(weight)))
-        least = sc.lower(lambda_min(subtract(unit, both), symmetric=True))
+        least = sc.lower(modulus(weight))
         if not least > 0:
             return []
         by_input = _sum([self.constants(row)[1] for row, _ in terms if not row.moving])

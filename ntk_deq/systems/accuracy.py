@@ -284,14 +284,8 @@ def gradient_error(
 ) -> float:
     """Return a bound on the Frobenius error of the gradient of the loss in all parameters; NaN: not known.
 
-    Of a model that is no `single_layer`, an estimate (`gradient_sizes`), where the loss is given and
-    has no kinks.
-
-    With dZ and dV the errors of state and loss adjoint, g = dL/dyhat, h the norm of the second derivative in yhat and c
-    the factor of Z = act(c Z P + inner(X S)):
-
-        dg = h norm(b) dZ,  dG = dV + norm(b) dg/(1 - q),
-        c (norm(Z) dG + norm(V) dZ) in P,  norm(X) dG in S,  norm(Z) dg + norm(g) dZ in b
+    Of a `single_layer` that of `layer_error`; of other models an estimate (`gradient_sizes`), where the loss is given
+    and has no kinks.
 
     Args:
         model: The model; a `single_layer` has bounds.
@@ -314,21 +308,29 @@ def gradient_error(
         sizes = gradient_sizes(model, X, loss, values, state.value, adjoint.value)
         dZ, dV = (float(torch.linalg.vector_norm(part)) for part in (state.error_bound, adjoint.error_bound))
         return estimated_error(sizes, dZ, dV, q)
-    dZ, dV, Z, V, g, b, size_X = (
-        float(torch.linalg.vector_norm(part))
-        for part in (
-            state.error_bound,
-            adjoint.error_bound,
-            state.value,
-            adjoint.value,
-            slope,
-            values[form.readout],
-            X,
-        )
-    )
-    dg = stiffness * b * dZ
+    parts = (state.error_bound, adjoint.error_bound, state.value, adjoint.value, slope, values[form.readout], X)
+    dZ, dV, Z, V, g, b, size_X = (float(torch.linalg.vector_norm(part)) for part in parts)
+    return layer_error(form.factor, size_X, q, stiffness, Z, V, g, b, dZ=dZ, dV=dV)
+
+
+def layer_error(
+    c: float, X: float, q: float, h: float, Z: float, V: float, g: float, b: float, *, dZ: float, dV: float
+) -> float:
+    """Return a bound on the Frobenius error of the gradient of a layer Z = act(c Z P + inner(X S)), yhat = Z b.
+
+        dg = h norm(b) dZ,  dG = dV + norm(b) dg/(1 - q),
+        c (norm(Z) dG + norm(V) dZ) in P,  norm(X) dG in S,  norm(Z) dg + norm(g) dZ in b
+
+    Symbols: norms of X, Z, the loss adjoint V, g = dL/dyhat and b; h that of the second derivative of the loss in yhat;
+    dZ and dV the errors of Z and V; q the contraction factor.
+
+    Example:
+        >>> layer_error(1.0, 1.0, 0.5, 1.0, 2.0, 4.0, 2.0, 1.0, dZ=0.0, dV=0.0)
+        0.0
+    """
+    dg = h * b * dZ
     dG = dV + b * dg / (1 - q)
-    return math.hypot(form.factor * (Z * dG + V * dZ), size_X * dG, Z * dg + g * dZ)
+    return math.hypot(c * (Z * dG + V * dZ), X * dG, Z * dg + g * dZ)
 
 
 def warn_if_large(what: str, error: float, size: float, rtol: float | None, dtype: torch.dtype) -> None:

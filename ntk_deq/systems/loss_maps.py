@@ -19,7 +19,7 @@ from torch import Tensor
 from ntk_deq.equilibrium.slopes import RELU
 from ntk_deq.equilibrium.starts import RowMap as Map
 from ntk_deq.equilibrium.starts import Solved, settle_rows
-from ntk_deq.systems.accuracy import estimated_error, gradient_sizes
+from ntk_deq.systems.accuracy import estimated_error, gradient_sizes, layer_error
 from ntk_deq.systems.model import EquilibriumModel, OutputLoss, SingleLayer, output_loss
 
 NEWTON_ENTRIES = 2**22
@@ -398,14 +398,10 @@ class LayerMaps(LossMaps):
         return (found + found.T) / 2
 
     def gradient_error(self, Z: Solved, V: Solved) -> float:
-        """Estimate the gradient's error from dZ, dV and norms, with nothing left to cancel between samples.
+        """Estimate the gradient's error by `layer_error`, with nothing left to cancel between samples.
 
-            dg = c norm(b) dZ,  dG = dV + norm(b) dg/(1 - q)
-            factor (norm(Z) dG + norm(V) dZ) in P,  norm(X) dG in S,  norm(Z) dg + norm(g) dZ in b
-
-        with c the norm of the loss' second derivative in yhat. Where L = c norm(r)^2/2, norm(g) is sqrt(2 c L); and
-        since g b' is the adjoint's source, norm(b) <= (1 + q) norm(V)/norm(g). What a unit at its kink would add is
-        left out.
+        Where L = c norm(r)^2/2, norm(g) is sqrt(2 c L); and since g b' is the adjoint's source, norm(b) <= (1 + q)
+        norm(V)/norm(g). What a unit at its kink would add is left out.
         """
         q, c = Z.contraction, self.loss.stiffness(self._residual)
         if self.loss.multiple is not None:
@@ -413,10 +409,7 @@ class LayerMaps(LossMaps):
             b = (1 + q) * V.norm / g if g else 0.0
         else:
             g, b = (float(torch.linalg.vector_norm(part)) for part in (self.slope, self._b))
-        dg = c * b * Z.error
-        dG = V.error + b * dg / (1 - q)
-        weight = self._form.factor * (Z.norm * dG + V.norm * Z.error)
-        return math.hypot(weight, self._size_X * dG, Z.norm * dg + g * Z.error)
+        return layer_error(self._form.factor, self._size_X, q, c, Z.norm, V.norm, g, b, dZ=Z.error, dV=V.error)
 
 
 def _where_positive(value: Tensor, by: Tensor, out: Tensor) -> Tensor:

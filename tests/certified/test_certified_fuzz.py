@@ -11,7 +11,7 @@ ENOUGH = {"high-precision": 92, "underflow": 69, "inverse": 46, "discs": 46}
 """Matrices that are sure to show a mistake, where one of each family is not."""
 
 
-@pytest.mark.parametrize("first", [0, 115])
+@pytest.mark.parametrize("first", [0, pytest.param(115, marks=pytest.mark.long)])
 def test_every_matrix_is_in_its_ball(first):
     tally = matrix_tally(2, range(first, first + 115), largest=LARGEST)
     assert tally.culprits == []

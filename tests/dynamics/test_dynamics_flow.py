@@ -70,6 +70,7 @@ def test_agrees_with_scipy(make, method: str) -> None:  # type: ignore[no-untype
         horizon=1.0,
         until=0.0,
         tolerance=tolerance,
+        snapshots=8,
         times=torch.tensor(times, dtype=torch.float64),
         method=method,
     )
@@ -89,7 +90,7 @@ def test_a_single_weight_in_closed_form() -> None:
     """yhat = U b/(1 - W), so that b dyhat/db = U dyhat/dU = (1 - W) dyhat/dW = yhat: two quantities do not change."""
     one = torch.ones(1, 1, dtype=torch.float64)
     model = LinearImplicit(W=0 * one, U=one, b=one[0])
-    run = gradient_flow(model, one, 3 * one[0], until=1e-12)
+    run = gradient_flow(model, one, 3 * one[0], until=1e-12, snapshots=8)
     U, W, b = (run.parameters[name].item() for name in ("U", "W", "b"))
     assert run.status is RunStatus.LOSS_FLOOR
     assert U**2 - b**2 == pytest.approx(0.0, abs=1e-9)
@@ -101,7 +102,7 @@ def test_a_linear_network_keeps_its_balance() -> None:
     """The prediction is homogeneous of degree one in U and in b, so that fro(U)^2 - norm(b)^2 does not change."""
     model, X, y = linear_problem()
     assert isinstance(model, LinearImplicit)
-    run = gradient_flow(model, X, y, until=1e-6)
+    run = gradient_flow(model, X, y, until=1e-6, snapshots=8)
     before = (model.U.square().sum() - model.b.square().sum()).item()
     after = (run.parameters["U"].square().sum() - run.parameters["b"].square().sum()).item()
     assert after == pytest.approx(before, abs=1e-8)
@@ -158,8 +159,8 @@ def test_time_scales_with_the_loss() -> None:
     """Every sample twice doubles the loss: the same path at twice the speed."""
     model, X, y = linear_problem()
     twice = torch.cat([X, X]), torch.cat([y, y])
-    plain = gradient_flow(model, X, y, horizon=2.0, until=0.0)
-    double = gradient_flow(model, *twice, horizon=1.0, until=0.0)
+    plain = gradient_flow(model, X, y, horizon=2.0, until=0.0, snapshots=8)
+    double = gradient_flow(model, *twice, horizon=1.0, until=0.0, snapshots=8)
     assert plain.error is not None
     assert distance(plain.parameters, double.parameters) <= plain.error
     assert double.loss == pytest.approx(2 * plain.loss, rel=1e-6)
@@ -229,9 +230,9 @@ def pinned_exact(horizon: float) -> np.ndarray:
 
 
 def test_a_sliding_mode_is_followed_and_its_error_known() -> None:
-    run = gradient_flow(*pinned_problem(), horizon=2.0)
+    run = gradient_flow(*pinned_problem(), horizon=1.0, snapshots=8)
     assert run.status is RunStatus.HORIZON
-    exact = pinned_exact(2.0)
+    exact = pinned_exact(1.0)
     found = flat(run.parameters)
     assert run.error is not None
     assert abs(found[0]) < 0.05
@@ -261,11 +262,11 @@ class TestResumed:
     X, Y = torch.eye(3, dtype=torch.float64), torch.ones(3, dtype=torch.float64)
 
     def test_settings_are_those_of_the_whole(self):
-        first = gradient_flow(self.MODEL, self.X, self.Y, horizon=0.5, until=1e-12)
+        first = gradient_flow(self.MODEL, self.X, self.Y, horizon=0.125, until=1e-12, snapshots=8)
         alone = gradient_flow(
-            self.MODEL.with_parameters(first.parameters), self.X, self.Y, horizon=0.5, until=1e-12 * 1e3
+            self.MODEL.with_parameters(first.parameters), self.X, self.Y, horizon=0.125, until=1e-12 * 1e3, snapshots=8
         )
-        whole = resume(first, horizon=1.0)
+        whole = resume(first, horizon=0.25)
         for name in ("first_evaluations", "sum_of_errors", "error_field"):
             assert whole.settings[name] > first.settings[name]
         assert (
@@ -276,7 +277,7 @@ class TestResumed:
         assert whole.settings["time_scale"] == first.settings["time_scale"]
 
     def test_snapshots_stay_few(self):
-        run = gradient_flow(self.MODEL, self.X, self.Y, horizon=0.1, until=1e-12, snapshots=8)
+        run = gradient_flow(self.MODEL, self.X, self.Y, horizon=0.1, until=1e-12, snapshots=8, tolerance=1e-6)
         for horizon in (0.2, 0.3, 0.5, 0.9):
             run = resume(run, horizon=horizon)
             at = [snapshot.at for snapshot in run.snapshots]
@@ -286,7 +287,9 @@ class TestResumed:
 
     def test_times_asked_for_are_kept_to_the_bit(self):
         times = torch.tensor([0.1, 0.3, 0.7], dtype=torch.float64)
-        run = gradient_flow(self.MODEL, self.X, self.Y, horizon=0.1, until=1e-12, snapshots=4, times=times)
+        run = gradient_flow(
+            self.MODEL, self.X, self.Y, horizon=0.1, until=1e-12, snapshots=4, times=times, tolerance=1e-6
+        )
         whole = resume(run, horizon=0.9)
         assert {0.1, 0.3, 0.7, 0.9} <= {snapshot.at for snapshot in whole.snapshots}
 
@@ -295,10 +298,10 @@ def test_the_estimate_takes_in_a_start_and_data_near_by() -> None:
     g = torch.Generator().manual_seed(0)
     model = ImplicitReLU.random(2, 3, generator=g)
     X, y = (torch.randn(*shape, generator=g, dtype=torch.float64) for shape in ((3, 2), (3,)))
-    plain = gradient_flow(model, X, y, horizon=1.0)
+    plain = gradient_flow(model, X, y, horizon=0.2, snapshots=8)
     near = (model.with_parameters({"b": model.b + 1e-5}), X + 1e-5, y - 1e-5)
-    wide = gradient_flow(model, X, y, horizon=1.0, nearby=near)
-    other = gradient_flow(*near, horizon=1.0)
+    wide = gradient_flow(model, X, y, horizon=0.2, nearby=near, snapshots=8)
+    other = gradient_flow(*near, horizon=0.2, snapshots=8)
     apart = sum(float((a - other.parameters[name]).norm()) ** 2 for name, a in plain.parameters.items()) ** 0.5
     assert torch.equal(wide.parameters["W"], plain.parameters["W"])
     assert plain.error is not None

@@ -127,7 +127,7 @@ def test_a_stationary_start_needs_a_horizon() -> None:
 
 
 def test_b_and_a_may_be_zero_at_first() -> None:
-    run = quick(theorem_problem(beta=20.0, gamma=0.5), until=0.5)
+    run = quick(theorem_problem(beta=20.0, gamma=0.5, N=2, m=6, d=3), until=0.5, snapshots=8)
     assert run.status is RunStatus.LOSS_FLOOR
     assert float(run.parameters["A"].norm()) > 0
 
@@ -157,8 +157,8 @@ def test_a_flow_at_a_minimum_above_the_floor_is_not_followed_for_ever() -> None:
 def test_a_flow_is_taken_up_at_a_minimum_above_the_floor() -> None:
     one = torch.ones(1, 1, dtype=torch.float64)
     X, y = torch.ones(2, 1, dtype=torch.float64), torch.tensor([0.0, 3.0], dtype=torch.float64)  # the least is 9/4
-    there = gradient_flow(LinearImplicit(W=one / 5, U=one, b=one[0]), X, y, horizon=8.0, until=0.0)
-    again = gradient_flow(LinearImplicit(**there.parameters), X, y, horizon=2.0, until=0.0)
+    there = gradient_flow(LinearImplicit(W=one / 5, U=one, b=one[0]), X, y, horizon=8.0, until=0.0, snapshots=8)
+    again = gradient_flow(LinearImplicit(**there.parameters), X, y, horizon=2.0, until=0.0, snapshots=8)
     assert (again.status, again.end) == (RunStatus.HORIZON, 2.0)
     assert again.error is not None
     assert distance(again.parameters, there.parameters) < 1e-10

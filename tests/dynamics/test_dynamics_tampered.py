@@ -15,7 +15,7 @@ from ntk_deq.errors import NtkDeqError
 
 ODD = [None, True, -1, 0, 2.5, 10**400, 1e308, float("nan"), float("inf"), -0.0, "", "x", [], {}, [0], {"a": 1}]
 
-EVERY = pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.long)])
+EVERY = pytest.mark.parametrize("every", [6, pytest.param(1, marks=pytest.mark.long)])
 
 
 class HangError(Exception):

@@ -45,7 +45,7 @@ def reference_loss(model, X, y, horizon):
 @pytest.mark.parametrize("seed", seeds(2, start=1))
 def test_a_stiff_linear_flow_is_right_and_cheap(seed):
     model, X, y = problem(seed)
-    run = gradient_flow(model, X, y, horizon=HORIZON, until=0.0)
+    run = gradient_flow(model, X, y, horizon=HORIZON, until=0.0, snapshots=8)
     assert run.status is RunStatus.HORIZON
     assert run.loss == pytest.approx(reference_loss(model, X, y, HORIZON), rel=1e-6)
     assert run.error is not None
@@ -85,7 +85,9 @@ def test_a_stiff_flow_with_kinks_is_right():
     model = ImplicitReLU.random(2, 4, generator=generator)
     X = torch.diag(torch.tensor([300.0, 1.0], dtype=torch.float64))
     y = torch.tensor([1.0, -1.0], dtype=torch.float64)
-    run = gradient_flow(model, X, y, horizon=0.004, until=0.0)
-    finer = gradient_flow(model, X, y, horizon=0.004, until=0.0, tolerance=1e-11, estimate_error=False, method="dopri8")
+    run = gradient_flow(model, X, y, horizon=0.002, until=0.0, tolerance=1e-7, snapshots=8)
+    finer = gradient_flow(
+        model, X, y, horizon=0.002, until=0.0, tolerance=1e-9, snapshots=8, estimate_error=False, method="dopri8"
+    )
     assert run.status is RunStatus.HORIZON
     assert run.loss == pytest.approx(finer.loss, rel=1e-5)

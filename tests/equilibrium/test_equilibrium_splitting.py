@@ -59,7 +59,7 @@ def test_steps_of_any_size_lead_to_one_equilibrium(activation):
     given = layer(activation=activation, m=1.0, skew=0.5)
     exact = solved(given, "anderson").value
     widest = 2 * given.modulus / given.length**2
-    for share in (0.2, 0.99):
+    for share in (0.5, 0.99):
         found = solved(given, make_solver("forward-backward", step=share * widest), max_steps=100_000)
         torch.testing.assert_close(found.value, exact, rtol=0, atol=1e-10)
     for step in (0.05, 1.0, 4.0):

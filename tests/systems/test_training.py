@@ -127,12 +127,12 @@ def _loss(model, X, y):
 def test_descent_is_that_of_steps_along_automatic_gradients(signature):
     model, X, y = drawn(signature)
     step = 0.002 if signature is MONOTONE else 0.05  # beyond, its weight ceases to contract
-    run = gradient_descent(model, X, y, step=step, steps=20, rtol=1e-13)
+    run = gradient_descent(model, X, y, step=step, steps=10, rtol=1e-13)
     there = model
-    for _ in range(20):
+    for _ in range(10):
         gradients = loss_gradients(there, X, y)
         there = there.with_parameters({k: v - step * gradients[k] for k, v in there.parameters().items()})
-    assert run.steps == 20
+    assert run.steps == 10
     assert apart(run.parameters, there.parameters()) <= 1e-11 * size(there.parameters())
     assert run.error is not None
     assert apart(run.parameters, there.parameters()) <= run.error

@@ -19,9 +19,9 @@ SETTINGS = """
 """
 
 
-def verdict(folder: Path, statement: str, setting: str = "s", **options: object) -> tuple[str, str]:
+def verdict(folder: Path, statement: str, setting: str = "s", instances: int = 3) -> tuple[str, str]:
     claim = f'  - id: C\n    setting: {setting}\n    conclude: "{statement}"'
-    result = judge_all(folder, claim, SETTINGS, instances=6, **options)["C"]
+    result = judge_all(folder, claim, SETTINGS, instances=instances, shrink=False)["C"]
     return str(result.verdict), result.reason
 
 
@@ -59,7 +59,7 @@ def test_true_of_numbers(tmp_path: Path, statement: str) -> None:
     ],
 )
 def test_false(tmp_path: Path, statement: str) -> None:
-    assert verdict(tmp_path, statement, "v")[0] == "refuted"
+    assert verdict(tmp_path, statement, "v", instances=6)[0] == "refuted"
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_minimiser_has_a_derivative(tmp_path: Path) -> None:
     smooth = "jac(z[n] -> prox(u -> sum(softplus(u)), z, mu), x)*(I(n) + mu*diag(sigmoid(p)) - mu*diag(hadamard(s, s)))"
     let = "{p: 'prox(u -> sum(softplus(u)), x, mu)', s: 'sigmoid(p)'}"
     claim = f'  - id: C\n    setting: v\n    let: {let}\n    conclude: "{smooth} == I(n)"'
-    result = judge_all(tmp_path, claim, SETTINGS, instances=8)["C"]
+    result = judge_all(tmp_path, claim, SETTINGS, instances=4)["C"]
     assert str(result.verdict) == "holds", result.reason
 
 
@@ -196,14 +196,14 @@ def test_a_minimiser_of_what_is_not_convex_is_local_and_decides_nothing(tmp_path
     conclude = f"norm(argmin(u[2] -> fro(u)^4 - 3*fro(u)^2 + dot(u, c))) <= {bound}"
     claim = f'  - id: C\n    setting: w\n    conclude: "{conclude}"'
     settings = '  w: {domain: {c: "[1/2, 1][2]"}}\n'
-    result = judge_all(tmp_path, claim, settings, instances=3, search=0)["C"]
+    result = judge_all(tmp_path, claim, settings, instances=1)["C"]
     assert str(result.verdict) == "undecided"
     assert "it is judged with a local minimiser" in str(result.reason)
     assert str(result.evidence) == "numeric"
     assert "another point may be lower" in result.estimated["argmin"]
     # What the hypothesis says decides neither that an instance counts nor that it does not.
     claim = f"  - id: C\n    setting: w\n    assume: {conclude}\n    conclude: norm(c) <= 0"
-    result = judge_all(tmp_path, claim, settings, instances=3, search=0)["C"]
+    result = judge_all(tmp_path, claim, settings, instances=1)["C"]
     assert (str(result.verdict), str(result.evidence)) == ("undecided", "none")
 
 
