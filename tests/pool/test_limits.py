@@ -28,6 +28,10 @@ def hoard():
 
 
 class TestTime:
+    @pytest.fixture(autouse=True)
+    def _little_grace(self, monkeypatch):
+        monkeypatch.setattr(memory, "GRACE", 0.1)
+
     def test_an_operation_that_outlasts_the_limit(self, tmp_path, monkeypatch):
         at_instance(monkeypatch, 3, for_ever)
         first, second = judged(tmp_path, {"a": HOLDS, "bad": MIXED["bad"]}, time_limit=0.6)

@@ -108,7 +108,7 @@ class TestScalars:
 
     @pytest.mark.parametrize(("most", "verdict"), [("2", Verdict.REFUTED), ("1/32", Verdict.HOLDS)])
     def test_where_data_are_drawn(self, tmp_path, most, verdict):
-        claim = loaded(tmp_path, FALLS, given=f'{{eta: "(0, {most}]"}}', run=DESCENT, setting="drawn")
+        claim = loaded(tmp_path, FALLS, given=f'{{eta: "(0, {most}]"}}', run=FIVE, setting="drawn")
         options = Options() if verdict is Verdict.REFUTED else Options(instances=1, search=5)
         assert judge(claim, options).verdict is verdict
 
@@ -138,7 +138,7 @@ class TestScalars:
         assert budget_of(cheap, setting, small, 3000) >= 10 * budget_of(cheap, setting, small, 300)
 
     def test_the_same_every_time(self, tmp_path):
-        claim = loaded(tmp_path, FALLS, given='{eta: "(0, 0.15]"}', run=DESCENT)
+        claim = loaded(tmp_path, FALLS, given='{eta: "(0, 0.15]"}', run=FIVE)
         first, second = (sweep(claim, claim.settings[0], [], seed=0, search=5) for _ in range(2))
         assert first.evaluations == second.evaluations
         assert len({tuple(j.instance.values["eta"].item() for j in found.others) for found in (first, second)}) == 1
@@ -147,7 +147,7 @@ class TestScalars:
 
 class TestInstances:
     def test_as_many_as_asked(self, tmp_path):
-        claim = loaded(tmp_path, FALLS, given='{eta: "(0, 0.15]"}', run=DESCENT)
+        claim = loaded(tmp_path, FALLS, given='{eta: "(0, 0.15]"}', run=FIVE)
         (setting,) = claim.settings
         assert planned(claim, Options(instances=40)) == [(setting, 40)]
         assert planned(claim, Options()) == [(setting, 6)]
