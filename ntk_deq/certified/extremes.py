@@ -110,10 +110,6 @@ def eigenvalues_above(matrix: Tensor, shift: float) -> float:
     return subtract_down(shift, off) if math.isfinite(off) else -math.inf
 
 
-def _trace_up(diagonal: Tensor) -> float:
-    return summation_up(float(diagonal.clamp(min=0.0).sum()), diagonal.numel())
-
-
 def proved_above(matrix: Tensor, bound: arb) -> bool:
     """Return whether a Cholesky factorisation proves that no eigenvalue of a symmetric matrix is below a bound.
 
@@ -127,7 +123,8 @@ def proved_above(matrix: Tensor, bound: arb) -> bool:
     above = matrix.diagonal() - wanted
     if not float(above.amin()) > 0:
         return False
-    shift = upper(exact(wanted) + exact(cholesky_shift(matrix.shape[0], _trace_up(above))))
+    trace = summation_up(float(above.sum()), above.numel())
+    shift = upper(exact(wanted) + exact(cholesky_shift(matrix.shape[0], trace)))
     return eigenvalues_above(matrix, shift) >= wanted
 
 

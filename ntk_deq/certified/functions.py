@@ -274,10 +274,6 @@ def _bell(x: arb) -> arb:
     return small / (1 + small) ** 2
 
 
-def _arccos(x: arb) -> arb:
-    return x.acos() if abs(x) <= 1 else nan()
-
-
 def _huber(size: arb) -> arb:
     return size * size / 2 if size <= 1 else size - arb(0.5)
 
@@ -291,7 +287,7 @@ sigmoid = rising(_sigmoid)
 tanh = rising(arb.tanh)
 erf = rising(arb.erf)
 arctan = rising(arb.atan)
-arccos = falling(_arccos)
+arccos = falling(lambda x: x.acos() if abs(x) <= 1 else nan())
 huber = even(rising(_huber))
 
 sigmoid_slope = even(falling(_bell))

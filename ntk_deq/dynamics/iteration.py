@@ -184,7 +184,8 @@ def _of_callable(
     single, states, detail = list(state) == ["state"], [state], ""
     for k in range(first, first + steps):
         if generator is not None:
-            state = {name: _nudged(value, generator) for name, value in state.items()}
+            noise = {n: torch.randn(v.shape, generator=generator, dtype=torch.float64).to(v) for n, v in state.items()}
+            state = {name: value * (1 + GROWTH * noise[name]) for name, value in state.items()}
         given = {name: value.clone() for name, value in state.items()}  # a step may be taken in place
         with torch.enable_grad():  # which a step of descent may take
             found = step(given["state"], k) if single else step(given, k)
@@ -201,11 +202,6 @@ def _of_callable(
         state = new
         states.append(state)
     return states, detail
-
-
-def _nudged(value: Tensor, generator: torch.Generator) -> Tensor:
-    noise = torch.randn(value.shape, generator=generator, dtype=torch.float64).to(value)
-    return value * (1 + GROWTH * noise)
 
 
 def _distance(states: list[State], moved: list[State], before: float) -> float:

@@ -221,7 +221,9 @@ def estimate_steps(env: Environment) -> None:
     env.at_steps.update(with_scales(env))
     if not lost:
         return
-    first, second = _float_runs(env, missing)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():  # a run, and one in which every step is moved a little, in a random direction
+        first, second = (_floats(tensor_names(env), missing, moving) for moving in (None, generator))
     eps = torch.finfo(env.like.dtype).eps
     for at in missing:
         if at not in lost:
@@ -241,13 +243,6 @@ def estimate_steps(env: Environment) -> None:
     env.notes.estimated.setdefault(
         "steps of the recursion", f"from {min(lost, key=lambda at: at[1])[1]} on float64 balls are too wide"
     )
-
-
-def _float_runs(env: Environment, wanted: list[At]) -> tuple[dict[At, torch.Tensor], dict[At, torch.Tensor]]:
-    """Return a run in plain floats, and one in which every step is moved a little, in a random direction."""
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        return _floats(tensor_names(env), wanted, None), _floats(tensor_names(env), wanted, generator)
 
 
 def _floats(names: TensorNames, wanted: list[At], generator: torch.Generator | None) -> dict[At, torch.Tensor]:

@@ -67,17 +67,6 @@ def relu_slopes(pre: Ball) -> Slopes:
     return Slopes(low.to(pre.centre.dtype), high.to(pre.centre.dtype))
 
 
-def unit_slopes(pre: Ball) -> Slopes:
-    """Return the slopes of the identity, 1 everywhere.
-
-    Example:
-        >>> unit_slopes(Ball(torch.zeros(1, 2))).low.tolist()
-        [[1.0, 1.0]]
-    """
-    ones = torch.ones_like(pre.centre)
-    return Slopes(ones, ones)
-
-
 @dataclass(frozen=True)
 class Activation:
     """An entrywise map with slopes in [0, 1].
@@ -96,7 +85,9 @@ class Activation:
 
 
 RELU = Activation(relu, torch.relu, relu_slopes)
-IDENTITY = Activation(lambda a: a, lambda values: values, unit_slopes, linear=True)
+IDENTITY = Activation(
+    lambda a: a, lambda values: values, lambda pre: Slopes(*[torch.ones_like(pre.centre)] * 2), linear=True
+)
 
 
 @dataclass(frozen=True, eq=False)

@@ -302,7 +302,9 @@ def run_figure(record: TrainingRecord, *, claim: str, title: str = "") -> Figure
         remark = fitted(one_line(f"{method_words(record)}, {run_name(record)}"), 62 * COLUMN / _REMARK_SIZE)
         draw_loss(upper, record, head=[escaped(remark)], label_steps=False)  # the last: the axis of steps is its own
         upper.tick_params(labelbottom=False)
-        _head(figure, claim, title)
+        head = one_line(f"{claim}: {title}" if title else claim)
+        lines = title_lines(head, 69 * COLUMN / _TITLE_SIZE, most=_TITLE_LINES)
+        figure.suptitle("\n".join(map(escaped, lines)), x=0.01, ha="left", fontsize=_TITLE_SIZE, linespacing=1.15)
         return figure
 
 
@@ -404,9 +406,3 @@ def file_stem(*parts: str) -> str:
 
 def _has_shares(run: Drawable) -> bool:
     return isinstance(run, TrainingRecord) and any(curve.drawable for curve in share_curves(run))
-
-
-def _head(figure: Figure, claim: str, title: str) -> None:
-    """Write the claim's id and title above the panels."""
-    lines = title_lines(one_line(f"{claim}: {title}" if title else claim), 69 * COLUMN / _TITLE_SIZE, most=_TITLE_LINES)
-    figure.suptitle("\n".join(map(escaped, lines)), x=0.01, ha="left", fontsize=_TITLE_SIZE, linespacing=1.15)

@@ -201,7 +201,8 @@ class DeclaredModel(AnsweringModel):
     @property
     def overridden(self) -> bool:
         """Whether a subclass that somebody wrote computes something in its own way, not as the declaration says."""
-        written = [cls for cls in type(self).__mro__ if issubclass(cls, DeclaredModel) and not _of_package(cls)]
+        models = [cls for cls in type(self).__mro__ if issubclass(cls, DeclaredModel)]
+        written = [cls for cls in models if cls.__module__.partition(".")[0] != __name__.partition(".")[0]]
         return any(not _MAPS.isdisjoint(vars(cls)) for cls in written)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -337,10 +338,6 @@ class DeclaredModel(AnsweringModel):
 
     def _repr_html_(self) -> str:
         return html_table(self.signature.title, self._facts())
-
-
-def _of_package(cls: type) -> bool:
-    return cls.__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
 class WholeModel(DeclaredModel):

@@ -147,23 +147,16 @@ def matmul(a: MatrixBall, b: MatrixBall) -> MatrixBall:
         return reduce(lambda x, factor: apply(factor, x), reversed(_factors(a)), b)
     found: list[Structured] = []
     for factor in _factors(a) + _factors(b):
-        _push(found, factor)
+        # Merged with the one before it as long as that gives a simple structure.
+        while found and (merged := _merged(found[-1], factor)) is not None:
+            found.pop()
+            factor = merged
+        found.append(factor)
     return found[0] if len(found) == 1 else Chain(tuple(found))
 
 
 def _factors(a: Structured) -> tuple[Structured, ...]:
     return a.factors if isinstance(a, Chain) else (a,)
-
-
-def _push(found: list[Structured], factor: Structured) -> None:
-    """Append a factor, merged with the one before it as long as that gives a simple structure."""
-    while found:
-        merged = _merged(found[-1], factor)
-        if merged is None:
-            break
-        found.pop()
-        factor = merged
-    found.append(factor)
 
 
 def _merged(a: Structured, b: Structured) -> Structured | None:

@@ -133,16 +133,6 @@ def exact_stack(centre: Float[Tensor, "k p q"]) -> Stack:
     return Stack(centre, torch.zeros(centre.shape[0], dtype=torch.float64, device=centre.device))
 
 
-def in_double(a: Stack) -> Stack:
-    """Return the stack with its centres in float64.
-
-    Example:
-        >>> in_double(exact_stack(torch.ones(1, 1, 1))).centre.dtype
-        torch.float64
-    """
-    return a if a.dtype is torch.float64 else Stack(a.work, a.radii, a.reason)
-
-
 def enclose_each(work: Tensor, errors: Bounds, dtype: torch.dtype, reason: str = "") -> Stack:
     """Return the stack around float64 results, rounded to an element type.
 
@@ -309,7 +299,8 @@ def inverse_each(a: Stack) -> Stack:
         good = (info == 0) & torch.isfinite(found).flatten(1).all(dim=1)
         found = torch.where(good[:, None, None], found, torch.zeros_like(found))
     approximate = exact_stack(found)
-    defect = add_on_diagonals(matmul_each(approximate, in_double(a)), -torch.ones_like(found[:, :, 0]), 0.0)
+    product = matmul_each(approximate, Stack(a.work, a.radii, a.reason))
+    defect = add_on_diagonals(product, -torch.ones_like(found[:, :, 0]), 0.0)
     whole = add_each(defect.fro, defect.radii)
     size = whole if bool((whole < _SMALL).all()) else add_each(defect.norm2, defect.radii)
     gap = torch.nextafter(1.0 - size.clamp(max=2.0), torch.full_like(size, -math.inf))
