@@ -8,7 +8,6 @@ it is exact arithmetic; what comes out is judged like any other instance.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,7 +21,7 @@ from ntk_deq.certified.algebraic import UndecidedError, sign
 from ntk_deq.claims.claim import Claim
 from ntk_deq.claims.existence import names_behind
 from ntk_deq.errors import ArgumentError, LimitError
-from ntk_deq.evaluation.environment import DeadlineError, OutsideClaimError
+from ntk_deq.evaluation.environment import Notes, OutsideClaimError
 from ntk_deq.evaluation.exact import ExactNames, decided, value_of
 from ntk_deq.evaluation.functions import exact_number
 from ntk_deq.evaluation.instance import Instance, shape_of
@@ -120,8 +119,7 @@ def boundary_instances(claim: Claim, setting: Setting, seed: int, deadline: floa
     left = {Truth.TRUE: PASSING, Truth.UNSURE: OPEN}
     seen: set[str] = set()
     for number in range(CANDIDATES if setting.model is None else NETWORKS):
-        if deadline is not None and time.thread_time() > deadline:
-            raise DeadlineError("the time limit ran out")
+        Notes(deadline=deadline).check_time()
         found = _candidate(boundary, setting, free, number, stream(seed, setting.name, number, "boundary"))
         if found is None:
             continue

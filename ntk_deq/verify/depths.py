@@ -32,6 +32,7 @@ from ntk_deq.verify.results import (
     TriedDepth,
     Witness,
 )
+from ntk_deq.verify.tally import setting_record
 
 LEAST = 8
 """Instances of a depth at least, unless the claim asks for fewer in all."""
@@ -218,7 +219,7 @@ def _verdict(pairs: Pairs, silent: Sequence[frozenset[str]], *, whole: bool) -> 
     empty = [(depth, result) for depth, result in pairs if result.verdict is Verdict.VACUOUS]
     mute = sum(_is_mute(result, own) for (_, result), own in zip(pairs, silent, strict=True))
     if empty and len(empty) + mute == len(pairs):
-        return Verdict.VACUOUS, _at(*empty[0]), empty[0][1]
+        return Verdict.VACUOUS, _at(empty[0][0], empty[0][1].reason), empty[0][1]
     # That no instance of a depth was found is no proof that there is none; a set has more functions than were tried.
     if any(result.verdict is not Verdict.PROVED or depth.members for depth, result in pairs):
         return Verdict.HOLDS, "", None
@@ -245,8 +246,7 @@ def _borne_out(pairs: Pairs, silent: Sequence[frozenset[str]]) -> set[str]:
     return found
 
 
-def _at(depth: Depth, text: str | ClaimResult) -> str:
-    reason = text if isinstance(text, str) else text.reason
+def _at(depth: Depth, reason: str) -> str:
     return f"at {depth}: {reason}" if depth.letters else reason
 
 
@@ -267,24 +267,12 @@ def _support(pairs: Pairs, silent: Sequence[frozenset[str]], verdict: Verdict) -
 
 
 def _settings(claim: Claim, pairs: Sequence[tuple[Depth, ClaimResult]]) -> tuple[dict[str, object], ...]:
-    """Return the records of the settings, counts of all depths added, sizes as the file gives them."""
+    """Return the records of the settings, counts of all depths added."""
     records = []
     for setting in claim.settings:
         own = [record for depth, result in pairs if depth.setting == setting.name for record in result.settings]
-        sizes = {}
-        for letter, size in setting.sizes.items():
-            name = letter if size.over is None else f"{letter}[{size.over.letter}] for {size.over.text}"
-            sizes[name] = [size.low, size.high]
-        records.append(
-            {
-                "name": setting.name,
-                "model": setting.model.name if setting.model is not None else None,
-                "universal": setting.universal,
-                "instances": sum(record["instances"] for record in own),
-                "met": sum(record["met"] for record in own),
-                "sizes": sizes,
-            }
-        )
+        instances, met = (sum(record[key] for record in own) for key in ("instances", "met"))
+        records.append(setting_record(setting, instances, met))
     return tuple(records)
 
 

@@ -8,7 +8,6 @@ until its argument stays where it is. Only what meets every hypothesis for certa
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -24,7 +23,7 @@ from ntk_deq.claims.claim import Claim
 from ntk_deq.errors import ArgumentError, LimitError, NtkDeqError
 from ntk_deq.evaluation.balls import evaluate
 from ntk_deq.evaluation.convex.points import numbers_of
-from ntk_deq.evaluation.environment import DeadlineError, Notes, OutsideClaimError
+from ntk_deq.evaluation.environment import Notes, OutsideClaimError
 from ntk_deq.evaluation.exact import value_of
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Outcome
@@ -155,8 +154,7 @@ def exact_solutions(claim: Claim, setting: Setting, seed: int, deadline: float |
     seen: set[str] = set()
     costly = any(equation.derives for equation in found)
     for number in range(0 if not found else BUILDS // 4 if costly else BUILDS):
-        if deadline is not None and time.thread_time() > deadline:
-            raise DeadlineError("the time limit ran out")
+        Notes(deadline=deadline).check_time()
         generator = stream(seed, setting.name, number, "solution")
         instance = None
         with suppress(NtkDeqError):

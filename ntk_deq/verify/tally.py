@@ -11,6 +11,7 @@ from ntk_deq.claims.check import entrywise_notes
 from ntk_deq.claims.claim import Claim, Verdict
 from ntk_deq.evaluation.arithmetic import NO_STEP
 from ntk_deq.evaluation.quantity import Outcome, Truth
+from ntk_deq.language.declaration import Setting
 from ntk_deq.language.types import Margin, Sort
 from ntk_deq.verify.boundary import Boundary
 from ntk_deq.verify.judge import IMPLICIT, Judgement, Standing
@@ -345,17 +346,7 @@ class Tally:
 
     def setting_records(self) -> tuple[dict[str, object], ...]:
         """Return what the report shows of the settings."""
-        return tuple(
-            {
-                "name": setting.name,
-                "model": setting.model.name if setting.model is not None else None,
-                "universal": setting.universal,
-                "instances": self.by_setting[setting.name][0],
-                "met": self.by_setting[setting.name][1],
-                "sizes": {letter: [span.low, span.high] for letter, span in setting.sizes.items()},
-            }
-            for setting in self.claim.settings
-        )
+        return tuple(setting_record(s, *self.by_setting[s.name]) for s in self.claim.settings)
 
     def hypothesis_records(self) -> tuple[HypothesisRecord, ...]:
         """Return what the report shows of the hypotheses."""
@@ -386,6 +377,19 @@ class Tally:
             )
             for name, t in self.conclusions.items()
         )
+
+
+def setting_record(setting: Setting, instances: int, met: int) -> dict[str, object]:
+    """Return what the report shows of a setting, sizes as the file gives them."""
+    members = {n: "" if s.over is None else f"[{s.over.letter}] for {s.over.text}" for n, s in setting.sizes.items()}
+    return {
+        "name": setting.name,
+        "model": setting.model.name if setting.model is not None else None,
+        "universal": setting.universal,
+        "instances": instances,
+        "met": met,
+        "sizes": {f"{letter}{members[letter]}": [span.low, span.high] for letter, span in setting.sizes.items()},
+    }
 
 
 def closeness_of(outcome: Outcome) -> float:
