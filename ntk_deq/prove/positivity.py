@@ -176,8 +176,7 @@ class Positivity:
         return found
 
     def _shows(self, poly: Poly, strict: bool, depth: int, negative: list[Monomial]) -> bool:
-        key = (sg.key_of(poly), strict)
-        if key in self._failed or self._left <= 0:
+        if self._left <= 0 or (key := (sg.key_of(poly), strict)) in self._failed:
             return False
         self._left -= len(poly)
         if self._plainly(poly, strict, negative):

@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise, product
+from itertools import pairwise, product, takewhile
 from typing import cast
 
 import flint
@@ -34,6 +34,7 @@ Key = frozenset[tuple[Monomial, fmpz, fmpz]]
 Number = int | Fraction | fmpq
 
 UNIT: Monomial = ()
+_ONE = fmpq(1)
 MAX_TERMS = 1_500
 """Terms of a sum; larger ones are left to branch and bound."""
 MAX_DEGREE = 60
@@ -111,17 +112,17 @@ def scale(poly: Poly, factor: Number) -> Poly:
 def times(left: Monomial, right: Monomial, exponent: Exponent = 1) -> tuple[Monomial, fmpq]:
     """Return the product left * right^exponent: a monomial and a rational factor that primes give off."""
     if not right or not exponent:
-        return left, fmpq(1)
+        return left, _ONE
     exponents = dict(left)
-    factor = fmpq(1)
+    factor = _ONE
     for name, e in right:
         e = exponents.get(name, 0) + e * exponent
         if name[0] == "#" and (e >= 1 or e < 0):
             whole = e.numerator // e.denominator
             factor *= fmpq(int(name[1:])) ** whole
             e -= whole
-        exponents[name] = _short(e)
-    return tuple(sorted((name, e) for name, e in exponents.items() if e)), factor
+        exponents[name] = e if isinstance(e, int) else _short(e)
+    return tuple(sorted([item for item in exponents.items() if item[1]])), factor
 
 
 def multiply(left: Poly, right: Poly) -> Poly:
@@ -198,9 +199,7 @@ def primitive(poly: Poly) -> tuple[Fraction, Poly]:
 
 def split_primes(monomial: Monomial) -> tuple[Monomial, Monomial]:
     """Return the primes of a monomial, and the rest."""
-    if not monomial or monomial[0][0][0] != "#":
-        return UNIT, monomial
-    primes = tuple(item for item in monomial if item[0][0] == "#")
+    primes = tuple(takewhile(lambda item: item[0][0] == "#", monomial))
     return primes, monomial[len(primes) :]
 
 

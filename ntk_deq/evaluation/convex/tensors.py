@@ -105,13 +105,13 @@ def second_order(objective: Objective, points: Tensor, distance: float) -> tuple
         if not value.requires_grad:
             count, width = points.shape
             return value, torch.zeros_like(points), points.new_zeros(count, width, width)
-        (slope,) = torch.autograd.grad(value.sum(), x, create_graph=True)
+        (slope,) = torch.autograd.grad(value, x, torch.ones_like(value), create_graph=True)
         rows = []
-        for k in range(points.shape[1]):
+        for unit in torch.eye(points.shape[1], dtype=x.dtype, device=x.device):
             if not slope.requires_grad:
                 rows.append(torch.zeros_like(points))
                 continue
-            (row,) = torch.autograd.grad(slope[:, k].sum(), x, retain_graph=True, allow_unused=True)
+            (row,) = torch.autograd.grad(slope, x, unit.expand_as(x), retain_graph=True, allow_unused=True)
             rows.append(torch.zeros_like(points) if row is None else row)
     return value.detach(), slope.detach(), torch.stack(rows, dim=1).detach()
 
@@ -268,20 +268,21 @@ class Function:
         self._fixed = replace(names, variables={key: value.detach() for key, value in names.variables.items()})
         self._fixed.at_steps.update({at: value.detach() for at, value in names.at_steps.items()})
         self._size = 1 if shape is None else shape[0] * shape[1]
+        self._inside: dict[float, Any] = {}
 
     def at(self, points: Tensor, distance: float, *, moving: bool = False) -> Tensor:
         """Return the values at points, one a row; differentiable in other names only where these are `moving`."""
-        names = self._names if moving else self._fixed
-        value = points[:, 0] if self._shape is None else points.reshape(-1, *self._shape)
-        inside = _beside(
-            names,
-            variables={**names.variables, self._name: value},
-            batch=(self._count,),
-            rounded=distance,
-            trouble=None,
-            kinks=None,
-        )
+        inside = self._around(self._names, distance) if moving else self._inside.get(distance)
+        if inside is None:
+            inside = self._inside[distance] = self._around(self._fixed, distance)
+        # Nothing that it keeps depends on the argument.
+        inside.variables[self._name] = points[:, 0] if self._shape is None else points.reshape(-1, *self._shape)
         return scalar(inside.value(self._body, self._indices)).expand(self._count)
+
+    def _around(self, names: Any, distance: float) -> Any:
+        """Return what names mean beside the argument."""
+        changes = {"batch": (self._count,), "rounded": distance, "trouble": None, "kinks": None}
+        return _beside(names, variables=dict(names.variables), **changes)
 
     def lowest(self, start: Tensor | None, distances: Sequence[float]) -> Descent:
         """Return where each function is least, as far as floats tell.
