@@ -60,7 +60,11 @@ UNIVERSAL = setting(
     )
 )
 GIVEN = {"C": free("C", "positive"), "V": free("V", "orthogonal", "m", "m")}
-LADDER = instances(UNIVERSAL, GIVEN, count=COUNT, seed=0)
+
+
+@pytest.fixture(scope="module")
+def ladder():
+    return instances(UNIVERSAL, GIVEN, count=COUNT, seed=0)
 
 
 def same(left, right) -> bool:
@@ -72,8 +76,8 @@ def same(left, right) -> bool:
     )
 
 
-def test_values_have_the_shapes_of_their_types():
-    for instance in LADDER:
+def test_values_have_the_shapes_of_their_types(ladder):
+    for instance in ladder:
         n = instance.sizes
         shapes = {name: tuple(value.shape) for name, value in instance.values.items()}
         assert shapes == {
@@ -92,8 +96,8 @@ def test_values_have_the_shapes_of_their_types():
         assert all(1 <= size <= 6 for size in n.values())
 
 
-def test_every_value_lies_in_its_domain():
-    for instance in LADDER:
+def test_every_value_lies_in_its_domain(ladder):
+    for instance in ladder:
         for name, variable in {**UNIVERSAL.free, **GIVEN}.items():
             # 2^-48: a few dozen roundings; only members that say so may need it.
             near = instance.rounded.get(name, 0.0) == rounding(variable.domain, instance.values[name]) <= 2.0**-48
@@ -103,14 +107,14 @@ def test_every_value_lies_in_its_domain():
         assert not instance.rounded or instance.index % 2 == 1
 
 
-def test_an_instance_depends_on_seed_setting_and_index_only():
+def test_an_instance_depends_on_seed_setting_and_index_only(ladder):
     for index in (0, 7, 8, 63, COUNT - 1):
-        assert same(instance_at(UNIVERSAL, GIVEN, index, 0), LADDER[index])
+        assert same(instance_at(UNIVERSAL, GIVEN, index, 0), ladder[index])
     shorter = instances(UNIVERSAL, GIVEN, count=9, seed=0)
-    assert all(same(a, b) for a, b in zip(shorter, LADDER, strict=False))
-    assert not same(instance_at(UNIVERSAL, GIVEN, 63, 1), LADDER[63])
+    assert all(same(a, b) for a, b in zip(shorter, ladder, strict=False))
+    assert not same(instance_at(UNIVERSAL, GIVEN, 63, 1), ladder[63])
     without = instance_at(UNIVERSAL, {}, 61, 0)
-    assert torch.equal(without.values["gamma"], LADDER[61].values["gamma"])
+    assert torch.equal(without.values["gamma"], ladder[61].values["gamma"])
 
 
 def test_global_random_state_is_neither_used_nor_changed():
@@ -122,12 +126,12 @@ def test_global_random_state_is_neither_used_nor_changed():
     torch.random.set_rng_state(before)
 
 
-def test_the_simplest_come_first():
-    first, zeros = LADDER[0], LADDER[2]
+def test_the_simplest_come_first(ladder):
+    first, zeros = ladder[0], ladder[2]
     assert first.sizes == {"N": 1, "d": 1, "m": 1}
     assert all(set(v.flatten().tolist()) <= {0.5, 1.0} for v in first.values.values())
     assert not any(zeros.values[name].any() for name in ("W", "A", "b", "K"))
-    assert sum(LADDER[0].sizes.values()) <= sum(LADDER[300].sizes.values())
+    assert sum(ladder[0].sizes.values()) <= sum(ladder[300].sizes.values())
 
 
 def test_sizes_climb_and_reach_the_high_end():
@@ -149,12 +153,12 @@ def test_wide_ranges_are_reached_too():
     assert sum(10 < n < 1000 for n in sizes) >= 10
 
 
-def test_half_of_the_instances_are_exact():
-    for instance in LADDER[::2]:
+def test_half_of_the_instances_are_exact(ladder):
+    for instance in ladder[::2]:
         for name in ("W", "A", "b"):
             mantissa, _ = torch.frexp(instance.values[name])
             assert torch.equal(mantissa * 2**12, (mantissa * 2**12).round()), (name, instance.family)
-    random_b = torch.cat([i.values["b"] for i in LADDER[1::2]])
+    random_b = torch.cat([i.values["b"] for i in ladder[1::2]])
     mantissa, _ = torch.frexp(random_b)
     assert (mantissa * 2**12 != (mantissa * 2**12).round()).double().mean() > 0.8
 
@@ -177,21 +181,21 @@ def test_every_structured_family_and_every_pair_of_them_is_met():
     assert early == set(names)
 
 
-def test_scales_span_sixty_powers_of_two():
-    norms = [i.values["W"].abs().max().item() for i in LADDER]
+def test_scales_span_sixty_powers_of_two(ladder):
+    norms = [i.values["W"].abs().max().item() for i in ladder]
     sizes = [math.log2(norm) for norm in norms if norm > 0]
     assert min(sizes) < -20
     assert max(sizes) > 20
     assert sum(abs(s) < 4 for s in sizes) > COUNT / 2
-    words = [i.family.split(", ")[-1] for i in LADDER if "scaled by" in i.family]
+    words = [i.family.split(", ")[-1] for i in ladder if "scaled by" in i.family]
     assert COUNT / 5 < len(words) < COUNT / 2
     assert any(w.startswith("all ") for w in words)
     assert any(w.startswith("A ") for w in words)
     assert not any(w.startswith(("gamma", "U", "V", "q")) for w in words)
 
 
-def test_scalars_reach_the_ends_of_their_domain():
-    gammas = [i.values["gamma"].item() for i in LADDER]
+def test_scalars_reach_the_ends_of_their_domain(ladder):
+    gammas = [i.values["gamma"].item() for i in ladder]
     assert min(gammas) <= 2.0**-20
     assert max(gammas) >= 1 - 2.0**-20
     assert len(set(gammas)) > COUNT / 4
@@ -218,8 +222,8 @@ def contraction(instance) -> float:
     return (instance.values["gamma"] * torch.linalg.matrix_norm(instance.values["A"], ord=2)).item()
 
 
-def test_shrink_variants_stay_in_the_setting_and_get_smaller():
-    for instance in LADDER[:80]:
+def test_shrink_variants_stay_in_the_setting_and_get_smaller(ladder):
+    for instance in ladder[:80]:
         variants = list(shrink_variants(instance, UNIVERSAL, GIVEN))
         assert 1 <= len(variants) <= 24
         assert len({v.family for v in variants}) == len(variants)
@@ -316,8 +320,8 @@ def test_bad_calls():
         instance_at(boolean, {}, 0, 0)
 
 
-def test_with_values():
-    start = LADDER[5]
+def test_with_values(ladder):
+    start = ladder[5]
     changed = with_values(start, gamma=0.25, b=torch.zeros_like(start.values["b"]))
     assert changed.values["gamma"].item() == 0.25
     assert not changed.values["b"].any()

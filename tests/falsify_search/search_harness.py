@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -101,9 +102,10 @@ def claims_of(text: str, folder: Path) -> dict[str, Claim]:
     """The claims of a suite given as text."""
     file = folder / "suite.yaml"
     file.write_text(text)
-    return by_id(file)
+    return by_id.__wrapped__(file)
 
 
+@cache
 def by_id(file: str | Path) -> dict[str, Claim]:
     """The well-formed claims of a file by their ids."""
     return {claim.id: claim for claim in load_suite(file).claims if isinstance(claim, Claim)}
