@@ -261,10 +261,6 @@ def _equality(op: str, largest: float, spread: float, rounded: float) -> EntryCo
     return EntryComparison(equal, differ, -size) if op == "==" else EntryComparison(differ, equal, size)
 
 
-def _usable(a: Ball, b: Ball) -> bool:
-    return a.is_finite and b.is_finite
-
-
 def _matmul_error(a: Ball, b: Ball) -> float:
     """Bound fro(fl(AB) - AB) by gamma_n fro(|A||B|) + n TINY sqrt(entries), zero where no rounding takes place."""
     if may_be_exact(a.work, b.work) and product_is_exact(a.work, b.work, a.grain, b.grain):
@@ -307,7 +303,7 @@ def matmul(a: Ball, b: Ball) -> Ball:
             f"`b` of matmul must have as many rows as `a` has columns, {a.shape[1]}. Got {b.shape[0]} x {b.shape[1]}."
         )
     product = a.work @ b.work
-    if not _usable(a, b):
+    if not (a.is_finite and b.is_finite):
         return enclose(product, float("inf"), a, first_reason(a, b))
     inherited = product_radius(a.norm2, a.radius, b.norm2, b.radius)
     return enclose(product, add_up(_matmul_error(a, b), inherited), a)
@@ -337,7 +333,7 @@ def kron(a: Ball, b: Ball) -> Ball:
     # torch.kron refuses some strides of matrices with one row or column; this is the same product.
     rows, cols = a.shape[0] * b.shape[0], a.shape[1] * b.shape[1]
     product = (a.work[:, None, :, None] * b.work[None, :, None, :]).reshape(rows, cols)
-    if not _usable(a, b):
+    if not (a.is_finite and b.is_finite):
         return enclose(product, float("inf"), a, first_reason(a, b))
     error = product_radius(a.fro, a.radius, b.fro, b.radius)
     if not (may_be_exact(a.work, b.work) and entry_products_are_exact(a.grain, b.grain)):

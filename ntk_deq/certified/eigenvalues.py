@@ -75,19 +75,6 @@ class Discs:
         return self.centres[inside]
 
 
-def real_form(matrix: Tensor) -> Tensor:
-    """Return [[Re, -Im], [Im, Re]], whose norms, products and inverses mirror those of the complex matrix.
-
-    Example:
-        >>> real_form(torch.tensor([[1j]])).tolist()
-        [[0.0, -1.0], [1.0, 0.0]]
-    """
-    if not matrix.is_complex():
-        return matrix
-    real, imaginary = matrix.real, matrix.imag
-    return torch.cat([torch.cat([real, -imaginary], dim=1), torch.cat([imaginary, real], dim=1)])
-
-
 def eigenvectors(matrix: Tensor) -> tuple[Tensor, Tensor] | None:
     """Return complex eigenvalues and eigenvectors, or None where the iteration fails; computed on the host by NumPy.
 
@@ -191,7 +178,8 @@ def _basis(work: Tensor, idle: Tensor, value: float) -> _Basis | None:
     inverse, info = torch.linalg.inv_ex(vectors)
     if int(info) != 0 or not bool(torch.isfinite(inverse).all()):
         return None
-    halves, turned = _stacked(vectors), real_form(inverse)
+    # Stacked, W V is [Re W, -Im W; Im W, Re W] times V: the columns of W and of i W, times V.
+    halves, turned = _stacked(vectors), torch.cat([_stacked(inverse), _stacked(1j * inverse)], dim=1)
     one = torch.zeros_like(halves)
     one[: len(values)].diagonal().fill_(1.0)
     own = subtract(matmul(Ball(turned), Ball(halves)), Ball(one))

@@ -31,14 +31,14 @@ _HALF, _SMALLEST_NORMAL, _HALF_ULP = 0.5, math.ldexp(1.0, -1022), math.ldexp(1.0
 _ONE = 1.0
 
 
-def unit_roundoff(dtype: torch.dtype = torch.float64) -> float:
-    """Return the largest relative error of rounding to nearest: 2^-53 for float64, 2^-24 for float32.
+def unit_roundoff() -> float:
+    """Return the largest relative error of rounding a float64 to nearest.
 
     Example:
-        >>> unit_roundoff(torch.float64) == 2.0**-53
+        >>> unit_roundoff() == 2.0**-53
         True
     """
-    return torch.finfo(dtype).eps / 2
+    return torch.finfo(torch.float64).eps / 2
 
 
 def arithmetic_fault() -> str:

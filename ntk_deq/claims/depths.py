@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from itertools import product
 
-from ntk_deq.claims.check import Checked, Key, check_formulas
+from ntk_deq.claims.check import Key, check_formulas
 from ntk_deq.claims.claim import Claim, Depth
 from ntk_deq.claims.existence import CertificateError, certified
 from ntk_deq.claims.open_depth import MODEL_FORMULAS, model_definitions, typed_definitions
@@ -34,7 +34,6 @@ from ntk_deq.language.format import format_expr
 from ntk_deq.language.parser import parse
 from ntk_deq.language.recursion import RecursionFault, entry_of, ordered, recursions_in, recursive_names
 from ntk_deq.language.rows import typed_model
-from ntk_deq.language.run import RunKind
 from ntk_deq.language.shapes import too_large
 from ntk_deq.language.tree import RANGED, Expr, Formula, Kind, Span, sort_definitions
 from ntk_deq.language.types import Reach, Size, SizeRange, Sort, Type
@@ -389,11 +388,6 @@ def _check_size(name: str, type_: Type, sizes: Mapping[str, SizeRange]) -> None:
         raise DepthError(("setting", name.partition("[")[0]), ExpressionError(f"{name}: {reason}.", (0, 0)))
 
 
-def check_depth(parts: WrittenOut, *, kind: RunKind | None) -> Checked:
-    """Give every formula of a claim that is written out its types."""
-    return check_formulas(parts.formulas, parts.setting, parts.given, kind=kind)
-
-
 def at_depth(claim: Claim, depth: Depth) -> Claim:
     """Return the ordinary claim that a claim with families is for one depth.
 
@@ -406,7 +400,7 @@ def at_depth(claim: Claim, depth: Depth) -> Claim:
     setting = claim.setting_named(depth.setting)
     parts = written_out(setting, claim.given, claim_formulas(claim), dict(depth.letters))
     kind = None if claim.run is None else claim.run.kind
-    checked = check_depth(parts, kind=kind)
+    checked = check_formulas(parts.formulas, parts.setting, parts.given, kind=kind)
     typed = {key: replace(parts.formulas[key], expr=expr) for key, expr in checked.typed.items()}
 
     def part(section: str) -> dict[str, Formula]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
-from ntk_deq.claims.check import Key
+from ntk_deq.claims.check import Key, check_formulas
 from ntk_deq.claims.claim import Claim, Depth
-from ntk_deq.claims.depths import DepthError, at_depth, check_depth, depths_of, written_out
+from ntk_deq.claims.depths import DepthError, at_depth, depths_of, written_out
 from ntk_deq.claims.open_depth import check_families
 from ntk_deq.claims.runs import unfit
 from ntk_deq.errors import ExpressionError
@@ -121,7 +121,7 @@ def _check_depth(
         message = f"`{parts.cycle[0]}` is defined by itself{at}: {' -> '.join(parts.cycle)}."
         wrong.setdefault(key, ExpressionError(message, (0, 0)))
         return
-    for key, fault in check_depth(parts, kind=kind).errors.items():
+    for key, fault in check_formulas(parts.formulas, parts.setting, parts.given, kind=kind).errors.items():
         origin = parts.origins[key]
         member = f", {key[1]}" * (key != origin)
         wrong.setdefault(origin, ExpressionError(_placed(fault.message, at + member), fault.span, fault.hint))

@@ -18,20 +18,23 @@ from ntk_deq.claims.functions import model_functions
 from ntk_deq.errors import ExpressionError
 from ntk_deq.files.yaml import NumberText
 from ntk_deq.language.application import Functions
+from ntk_deq.language.arguments import Definition
 from ntk_deq.language.declaration import Draw, ImageData, ModelSignature, Setting, model_names
 from ntk_deq.language.domain import Domain, DomainKind, Free
+from ntk_deq.language.expansion import unused_name
 from ntk_deq.language.format import format_expr, unshaped
+from ntk_deq.language.function_domains import ARGUMENT
 from ntk_deq.language.notation.latex import latex
 from ntk_deq.language.notation.mathml import exists_mathml, to_mathml
 from ntk_deq.language.parser import parse
 from ntk_deq.language.run import KeyValue, Run
-from ntk_deq.language.tree import Formula
+from ntk_deq.language.tree import Formula, names_in
 from ntk_deq.language.types import Reach, SizeRange, Type
 
 
 @dataclass(frozen=True)
 class StatementLine:
-    """One line of a claim as the report shows it; `section` is given, let, assume or conclude."""
+    """One line of a claim as the report shows it; `section` is given, member, let, assume or conclude."""
 
     section: str
     name: str
@@ -284,17 +287,25 @@ def _quoted(found: Mapping[str, str], key: str) -> str:
     return f"`{text if len(text) <= _SHOWN else text[:_SHOWN] + '...'}`"
 
 
-def statement_lines(claim: Claim) -> tuple[StatementLine, ...]:
-    """Return the given, choose, let, assume, run, exists and conclude lines; formulas also as MathML and LaTeX."""
-    claim = claim.stated
+def statement_lines(claim: Claim, tried: Claim | None = None) -> tuple[StatementLine, ...]:
+    """Return the given, choose, let, assume, run, exists and conclude lines; formulas also as MathML and LaTeX.
+
+    Args:
+        claim: The claim.
+        tried: Of a claim over sets of functions the variant whose members its formulas are shown with, each on a line
+            of its own (section `member`); None: the first.
+    """
+    claim, tried = claim.stated, None if tried is None else tried.stated
     lines = [StatementLine("given", name, domain.text, "", "") for name, domain in claim.members.items()]
     lines += [StatementLine("given", free.name, free.domain.text, "", "") for free in claim.given.values()]
+    lines += [_member(found) for key, found in (tried or claim).functions.items() if key not in claim.functions]
     chosen = choose_words(claim)
     if chosen is not None:
         lines.append(StatementLine("choose", "constants", chosen, "", ""))
     lines += [StatementLine("let", key, found.text, "", "") for key, found in claim.functions.items()]
     for section, formulas in (("let", claim.let), ("assume", claim.assume)):
-        lines += [_line(section, formula) for formula in formulas.values()]
+        shown = formulas if tried is None else getattr(tried, section)
+        lines += [_line(section, shown[name]) for name in formulas]
     if claim.run is not None:
         lines.append(StatementLine("run", claim.run.kind.name, run_words(claim.run), "", ""))
     for free in claim.exists.values():
@@ -303,7 +314,12 @@ def statement_lines(claim: Claim) -> tuple[StatementLine, ...]:
     if claim.uniform:
         lines.append(StatementLine("exists", "order", order_words(claim) or "", "", ""))
     lines += [_line("witness", formula) for formula in claim.witness.values()]
-    return (*lines, *(_line("conclude", formula) for formula in claim.conclude.values()))
+    return (*lines, *(_line("conclude", formula) for formula in (tried or claim).conclude.values()))
+
+
+def _member(found: Definition) -> StatementLine:
+    own = unused_name("u", names_in(found.body))
+    return StatementLine("member", f"{found.name}({own})", format_expr(found.body).replace(ARGUMENT, own), "", "")
 
 
 def _line(section: str, formula: Formula) -> StatementLine:

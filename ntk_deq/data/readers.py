@@ -148,7 +148,7 @@ _KNOWN = {
 }
 
 
-def opening(path: Path, count: int = 32) -> bytes:
+def opening(path: Path) -> bytes:
     """Return the first bytes of a file.
 
     Raises:
@@ -156,7 +156,7 @@ def opening(path: Path, count: int = 32) -> bytes:
     """
     try:
         with open_regular(path) as stream:
-            return stream.read(count)
+            return stream.read(32)
     except FileNotFoundError:
         raise DataError(f"{path}: no such file.") from None
     except OSError as error:

@@ -19,7 +19,7 @@ from flint import arb
 from ntk_deq.certified import Ball
 from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.precise import MAX_BITS, PreciseMatrix, working_precision
-from ntk_deq.dynamics.proven.recursion import CLOSE, Value, carried_steps, radius
+from ntk_deq.dynamics.proven.recursion import CLOSE, LOST, Value, carried_steps, radius
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.environment import Environment, OutsideClaimError
 from ntk_deq.evaluation.equilibria import tensor_names, value_at_step
@@ -36,9 +36,6 @@ SLACK = 24
 
 SMALL = 2048
 """Numbers of an instance, at most, for its steps to be computed with more bits than floats have."""
-
-LOST = 1e-6
-"""Radius of a step, relative to it and to what it rests on, from which on a float64 ball counts as lost."""
 
 GROWTH = 1e-8
 """By how much the second run of an estimate starts off, relative; rounding is eight digits smaller."""
@@ -187,7 +184,7 @@ def _narrow(env: Environment) -> None:
     known = {at: value for at, value in env.at_steps.items() if not isinstance(value, OutsideClaimError)}
     if all(radius(value) <= CLOSE * value.scale for value in known.values()):
         return
-    carried = carried_steps(env, LOST)
+    carried = carried_steps(env)
     for at, before in known.items():
         value: Value | None = carried.get(at)
         if value is None and all(used in carried for used in env.recursions.uses(*at)):  # no later step rests on it
@@ -204,7 +201,7 @@ def estimate_steps(env: Environment) -> None:
     missing = [at for at in all_steps(env) if at not in env.at_steps]
     if not missing:
         return
-    env.at_steps.update(carried_steps(env, LOST))
+    env.at_steps.update(carried_steps(env))
     lost = set[At]()
     for at in missing:
         if at in env.at_steps:

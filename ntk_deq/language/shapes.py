@@ -361,7 +361,9 @@ def comparison(node: Expr, shapes: Shapes) -> Type:
             fail(_inner(where), f"!= compares scalars only. Got {pair}.")
         if operator == "==" and any(scalars):
             grown = right if scalars[0] else left
-            fail(_inner(where), f"cannot compare {pair} with ==.", f"write c*ones({grown.rows}, {grown.cols}) or zeros")
+            zero = node.args[k if scalars[0] else k + 1].value == 0
+            matrix = f"{'zeros' if zero else 'c*ones'}({grown.rows}, {grown.cols})"
+            fail(_inner(where), f"cannot compare {pair} with ==.", f"write {matrix}")
         if not any(scalars) and not shapes.same_shape(left, right):
             fail(_inner(where), f"cannot compare {pair}: the shapes differ.")
     return BOOLEAN

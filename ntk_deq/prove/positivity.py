@@ -382,9 +382,9 @@ class Orthant:
 
     def _whole(self, poly: Poly, name: str, root: int, sign: str) -> Poly:
         """Multiply every exponent of an atom by `root` and raise all of them to at least 0."""
-        raised: Poly = {}
-        for monomial, c in poly.items():
-            raised[tuple((n, int(e * root) if n == name else e) for n, e in monomial)] = c
+        raised = poly
+        if root > 1:
+            raised = {tuple((n, int(e * root) if n == name else e) for n, e in m): c for m, c in poly.items()}
         least = min(sg.exponents(raised, name), default=0)
         if least >= 0:
             return raised

@@ -128,8 +128,9 @@ def members_tried(result: ClaimResult) -> str:
 
 
 def remarks(result: ClaimResult) -> str:
-    """Return in words what a verdict does not say: which functions were tried, which equilibria; "" for neither."""
-    return "; ".join(filter(None, (members_tried(result), several_equilibria(result))))
+    """Return in words what a verdict does not say: which functions it is about, which equilibria; "" for neither."""
+    here = [f"here {line.name} = {line.text}" for line in result.statement if line.section == "member"]
+    return "; ".join(filter(None, (*here, members_tried(result), several_equilibria(result))))
 
 
 def several_equilibria(result: ClaimResult) -> str:

@@ -194,12 +194,15 @@ class DepthResults:
             tightest=None if first.counterexample else next((r.tightest for r in results if r.tightest), None),
             nearest=first.nearest if verdict is Verdict.VACUOUS else None,
             undecided=first.undecided if verdict is Verdict.UNDECIDED else None,
-            statement=statement_lines(self.claim),
+            statement=statement_lines(self.claim, next((self._variant(d) for d, r in pairs if r is at), None)),
             warnings=tuple(dict.fromkeys([*own, *(text for r in results for text in r.warnings)])),
             starts=tuple(start for r in results for start in r.starts),
             runs=tuple(run for r in (first, *(r for r in results if r is not first)) for run in r.runs)[:_RUNS],
             depths=tuple(_tried(depth, result) for depth, result in pairs),
         )
+
+    def _variant(self, depth: Depth) -> Claim | None:
+        return None if depth.variant is None else self.claim.variants[depth.variant]
 
 
 def _verdict(pairs: Pairs, silent: Sequence[frozenset[str]], *, whole: bool) -> tuple[Verdict, str, ClaimResult | None]:

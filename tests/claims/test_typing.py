@@ -222,6 +222,8 @@ def test_errors_name_both_shapes_and_the_place(text: str, message: str, place: s
         ("y*y", "transpose the right factor: '"),
         ("A + 1", "write c*I(m) or c*ones(m, m) for the scalar c"),
         ("X - 1", "write c*ones(N, d) for the scalar c"),
+        ("A == 0", "write zeros(m, m)"),
+        ("c == X", "write c*ones(N, d)"),
         ("Z[k] >= 0", "add `for all k` at the end of the statement"),
         ("zeros()", "write zeros(size[, size])"),
         ("A[1]", "what carries a step: L, W, Z"),

@@ -12,7 +12,7 @@ from flint import arb
 from ntk_deq.certified import scalar as sc
 from ntk_deq.dynamics.iteration import _environment, _typed, iterate
 from ntk_deq.dynamics.proven.recursion import carried_steps
-from ntk_deq.dynamics.recursion import LOST, steps_with_bits
+from ntk_deq.dynamics.recursion import steps_with_bits
 from ntk_deq.evaluation.equilibria import tensor_names
 from ntk_deq.evaluation.quantity import Scalar
 from ntk_deq.evaluation.steps import at_step
@@ -93,7 +93,7 @@ def both(rules, given, steps):
     """The carried steps, and the same from so many bits that they are as good as exact."""
     let = _typed(rules, given)
     env = _environment(let, given, steps, None)
-    found = carried_steps(env, LOST)
+    found = carried_steps(env)
     return env, found, steps_with_bits(env, 200, lambda bits: _environment(let, given, steps, bits))
 
 

@@ -15,6 +15,7 @@ from ntk_deq.language.parser import parse
 from ntk_deq.language.tree import Formula
 from ntk_deq.language.types import SCALAR, SizeRange, matrix
 from ntk_deq.language.typing import infer
+from ntk_deq.report import remarks
 from ntk_deq.verify.results import Evidence, Verdict
 from ntk_deq.verify.runner import Options, judge_claims
 
@@ -252,3 +253,19 @@ def test_jumps_behind_minima_and_minima_that_are_not_reached_are_open(tmp_path, 
     path.write_text(f"suite: s\nsettings: {{s: {{domain: {{x: real}}}}}}\nclaims: [{claim}]\n", "utf-8")
     (result,) = judge_claims(load_suite(path).claims, Options(instances=4, search=0))
     assert result.verdict is Verdict.UNDECIDED
+
+
+def test_a_counterexample_is_shown_with_the_member_that_it_is_about(tmp_path):
+    path = tmp_path / "set.yaml"
+    claim = '{id: S, setting: s, conclude: "f(x) >= f(y) + grad(f, y)*(x - y)"}'
+    path.write_text(
+        f'suite: s\nsettings: {{s: {{domain: {{x: real, y: real, f: "pl(1)"}}}}}}\nclaims: [{claim}]\n', "utf-8"
+    )
+    (result,) = judge_claims(load_suite(path).claims, Options(instances=20, search=20))
+    assert result.verdict is Verdict.REFUTED
+    (member,) = (line for line in result.statement if line.section == "member")
+    assert member.name == "f(u)"
+    assert "cos(2*(u - f_c))" in member.text
+    (conclusion,) = (line for line in result.statement if line.section == "conclude")
+    assert r"\cos" in conclusion.latex  # of this member, and not of the first, which is a quadratic
+    assert f"here f(u) = {member.text}" in remarks(result)

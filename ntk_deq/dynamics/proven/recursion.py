@@ -41,6 +41,9 @@ from ntk_deq.language.tree import Kind
 STRETCHES = (1, 8, 32)
 """Steps from cut to cut that are tried, until the errors stay small."""
 
+LOST = 1e-6
+"""Radius of a step, relative to it and to what it rests on, from which on a float64 ball counts as lost."""
+
 CLOSE = 1e-10
 """Largest error of a step, relative to the largest step, with which no longer stretches are tried."""
 
@@ -81,19 +84,18 @@ class _Carried:
         return replace(self.value, ball=ct.Ball(self.value.ball.centre, self.error))
 
 
-def carried_steps(env: Environment, lost: float) -> dict[At, Value]:
+def carried_steps(env: Environment) -> dict[At, Value]:
     """Return steps of a recursion with proven errors, up to where these are lost.
 
     What no later step rests on is left out: evaluated on these balls its formula says as much.
 
     Args:
         env: What names mean; its matrices are float64 balls.
-        lost: Error of a step, relative to it and what it rests on, from which on it tells nothing.
     """
     order = _Order(env)
     best, worst = dict[At, Value](), math.inf
     for stretch in STRETCHES:
-        run = _Run(env, order, stretch, lost)
+        run = _Run(env, order, stretch)
         found = run.result()
         if len(found) > len(best) or (len(found) == len(best) and run.worst < worst):
             best, worst = found, run.worst
@@ -163,8 +165,8 @@ class _Run:
         worst: The largest error of a step, relative to the largest step.
     """
 
-    def __init__(self, env: Environment, order: _Order, stretch: int, lost: float) -> None:
-        self._env, self._order, self._stretch, self._lost = env, order, stretch, lost
+    def __init__(self, env: Environment, order: _Order, stretch: int) -> None:
+        self._env, self._order, self._stretch = env, order, stretch
         self._known: dict[At, _Carried] = {}
         self._plain: dict[At, Scalar] = {}  # numbers that are known far better than floats are
         self._base: dict[At, float] = {}
@@ -188,7 +190,7 @@ class _Run:
                 else:
                     self._known[at] = step
                     size = max((found[used].scale for used in self._order.uses[at]), default=0.0)
-                    if not step.error <= self._lost * max(value.scale, size):
+                    if not step.error <= LOST * max(value.scale, size):
                         del found[at]
                         break
             if place in self._order.cuts:

@@ -251,11 +251,15 @@ def solved_names(names: TensorNames, plan: Plan) -> TensorNames:
         names: What names mean; the values of the variables to compute are where an iteration starts.
         plan: How the equations are solved.
     """
-    given = names
+
+    def unmarked(names: TensorNames) -> TensorNames:
+        return replace(names, trouble=None if names.trouble is None else [])
 
     def value(variable: Free, formula: Expr, names: TensorNames) -> Tensor:
-        found = tensor_value(formula, replace(names, trouble=None if names.trouble is None else []))
+        found = tensor_value(formula, names)
         return scalar(found) if variable.type.sort is Sort.SCALAR else found
+
+    given = unmarked(names)
 
     for inclusion in plan.inclusions:
         pairs = zip(inclusion.variables, inclusion.formulas, strict=True)
@@ -264,7 +268,7 @@ def solved_names(names: TensorNames, plan: Plan) -> TensorNames:
     for joint in plan.joint:
         names = replace(names, variables={**names.variables, **solved_jointly(joint, names, plan)[0]})
     for step in plan.explicit:
-        explicit = value(step.variable, step.formula.expr, names)
+        explicit = value(step.variable, step.formula.expr, unmarked(names))
         names = replace(names, variables={**names.variables, step.variable.name: explicit})
     return names
 
@@ -410,10 +414,10 @@ def _linearised(residual: Residual, variables: Mapping[str, Tensor], at: Tensor)
         inside = at.detach().requires_grad_()
         gap = residual(inside, variables)
         rows = []
-        for number in gap.unbind(-1):
+        for unit in torch.eye(gap.shape[-1], dtype=gap.dtype, device=gap.device):
             slope = None
-            if number.requires_grad:
-                (slope,) = torch.autograd.grad(number.sum(), inside, retain_graph=True, allow_unused=True)
+            if gap.requires_grad:
+                (slope,) = torch.autograd.grad(gap, inside, unit.expand_as(gap), retain_graph=True, allow_unused=True)
             rows.append(torch.zeros_like(at) if slope is None else slope.nan_to_num(0.0, 0.0, 0.0))
     return gap.detach().nan_to_num(0.0, 0.0, 0.0), torch.stack(rows, dim=-2)
 
