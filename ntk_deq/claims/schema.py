@@ -336,7 +336,6 @@ def _run_model(kind: RunKind) -> type[BaseModel]:
     name = "".join(part.capitalize() for part in kind.name.split("-")) + "Run"
     made: type[BaseModel] = create_model(name, __base__=_Strict, __doc__=kind.summary, **fields)
     made.model_config = {**made.model_config, "title": kind.title.capitalize()}
-    made.model_rebuild(force=True)
     return made
 
 

@@ -154,13 +154,17 @@ def shape_of(value: Any) -> tuple[int, ...] | None:
     if value is None:
         return ()
     if isinstance(value, int | float):
-        return () if math.isfinite(value) and abs(value) < 1e300 else None
+        return () if abs(value) < 1e300 else None  # nor is nan
     if not isinstance(value, list) or not value:
         return None
+    if {*map(type, value)} <= _NUMBERS:
+        return (len(value),) if all(each is None or abs(each) < 1e300 for each in value) else None
     shapes = {shape_of(each) for each in value}
     (first,) = shapes if len(shapes) == 1 else (None,)
     return None if first is None else (len(value), *first)
 
+
+_NUMBERS = {int, float, type(None)}
 
 LARGEST_CONSTANT = 256
 """Entries of a result that a claim can name."""
