@@ -291,6 +291,7 @@ def marks(claim: Claim) -> list[float]:
 
 
 _FAR = 2**1000  # close to the largest float
+_MOST_BITS = 1000  # of a power
 _ONE_TERM = (Fraction(0), frozenset({Fraction(1)}))
 
 
@@ -307,15 +308,13 @@ def _turns(expr: Expr, found: set[Fraction]) -> tuple[Fraction, frozenset[Fracti
             constant, factors = a + b, left | right
         case (Kind.SUBTRACT | Kind.COMPARE, [(a, left), (b, right), *_]):  # of a chain, the first two sides
             constant, factors = a - b, left | frozenset(-factor for factor in right)
-        case (Kind.MULTIPLY, [(a, other), (b, none)] | [(b, none), (a, other)]) if not none:
-            constant, factors = a * b, frozenset(b * factor for factor in other)
+        case (Kind.MULTIPLY, [(a, left), (b, right)]) if not (left and right):
+            constant, factors = a * b, frozenset([*(b * factor for factor in left), *(a * factor for factor in right)])
         case (Kind.DIVIDE, [(a, left), (b, none)]) if b and not none:
             constant, factors = a / b, frozenset(factor / b for factor in left)
-        case (Kind.POWER, [(a, none), (b, others)]) if a and not none | others and b in _POWERS:
-            constant, factors = a ** int(b), frozenset()
+        case (Kind.POWER, [(a, none), (b, others)]) if a and not none | others and b.denominator == 1:
+            if abs(b) * max(map(int.bit_length, a.as_integer_ratio())) <= _MOST_BITS:
+                constant, factors = a ** int(b), frozenset()
     places = {-constant / factor for factor in factors if factor} if factors else {constant}
     found |= {place for place in places if abs(place) < _FAR}
     return (constant, factors) if abs(constant) < _FAR else _ONE_TERM
-
-
-_POWERS = range(-64, 65)

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from ntk_deq.claims.claim import Verdict
+from ntk_deq.claims.claim import Claim, Verdict
 from ntk_deq.claims.load import load_suite
+from ntk_deq.verify.formulas import marks
 from ntk_deq.verify.runner import Options, judge
 
 SUITE = """
@@ -22,11 +23,15 @@ claims:
 WIDE = 'let: {B: "I(n) + c*ones(n, n)"}, conclude: '
 
 
-def verdict_of(folder: Path, setting: str, body: str, **options: object) -> Verdict:
+def claim_of(folder: Path, setting: str, body: str) -> Claim:
     path = folder / "claims.yaml"
     path.write_text(SUITE.format(setting=setting, body=body), encoding="utf-8")
     (claim,) = load_suite(path).claims
-    return judge(claim, Options(**{"instances": 60, "search": 0, **options})).verdict
+    return claim
+
+
+def verdict_of(folder: Path, setting: str, body: str, **options: object) -> Verdict:
+    return judge(claim_of(folder, setting, body), Options(**{"instances": 60, "search": 0, **options})).verdict
 
 
 @pytest.mark.parametrize(
@@ -65,6 +70,21 @@ def test_it_is_refuted(tmp_path, setting, body):
 )
 def test_what_lies_between_the_numbers_of_a_claim_is_searched(tmp_path, conclusion):
     assert verdict_of(tmp_path, "line", f'conclude: "{conclusion}"', search=None) is Verdict.REFUTED
+
+
+@pytest.mark.parametrize(
+    ("conclusion", "turn"),
+    [
+        ("3*a <= 1 + 1e-8", (1 + 1e-8) / 3),
+        ("a*3 - 1/7 <= 0", 1 / 21),
+        ("-(a/3) + 2 >= b", 6),
+        ("2^10 - a*b >= 0", 1024),
+        ("((((1/3)^60)^60)^60)^60 <= a", 3.0**-60),  # what would be of a million digits is left
+    ],
+)
+def test_marks_are_where_a_side_turns(tmp_path, conclusion, turn):
+    found = marks(claim_of(tmp_path, "line", f'conclude: "{conclusion}"'))
+    assert any(mark == pytest.approx(turn, rel=1e-15) for mark in found)
 
 
 def test_near_zero_without_more_bits_is_no_support(tmp_path):
