@@ -278,16 +278,20 @@ def exact_value(tensor: torch.Tensor) -> Value:
 def marks(claim: Claim) -> list[float]:
     """Return the numbers at which a claim's formulas may turn, those half-way between two, and one beyond either end.
 
-    These are the numbers that they name, their sums, products and quotients, and where a side is linear in one term
-    (3*a <= 1 + 1e-8), the value of that term.
+    These are the numbers that they name, then their sums, products and quotients, and where a side is linear in one
+    term (3*a <= 1 + 1e-8), the value of that term.
     """
-    named = {Fraction(0)}
+    written, turns = set[Fraction](), set[Fraction]()
     for formula in (*claim.assume.values(), *claim.let.values(), *claim.conclude.values()):
-        _turns(formula.expr, named)
-    ends = sorted({*named, *(-number for number in named)})
-    between = [(a + b) / 2 for a, b in pairwise(ends)]
-    numbers = sorted((*between, *ends, 2 * ends[0] - 1, 2 * ends[-1] + 1), key=abs)
-    return [float(number) for number in numbers]
+        written |= {node.value for node in formula.expr.walk() if node.value is not None and abs(node.value) < _FAR}
+        _turns(formula.expr, turns)
+    found: dict[float, None] = {}
+    for named in (written, written | turns):
+        ends = sorted({Fraction(0), *named, *(-number for number in named)})
+        between = [(a + b) / 2 for a, b in pairwise(ends)]
+        numbers = sorted((*between, *ends, 2 * ends[0] - 1, 2 * ends[-1] + 1), key=abs)
+        found |= dict.fromkeys(map(float, numbers))
+    return list(found)
 
 
 _FAR = 2**1000  # close to the largest float

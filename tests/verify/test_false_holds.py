@@ -87,6 +87,12 @@ def test_marks_are_where_a_side_turns(tmp_path, conclusion, turn):
     assert any(mark == pytest.approx(turn, rel=1e-15) for mark in found)
 
 
+def test_marks_that_a_claim_names_come_first(tmp_path):
+    squares = " + ".join(f"(a*0.{k}1 + 0.{k}2)^2" for k in range(1, 9))
+    found = marks(claim_of(tmp_path, "line", f'conclude: "step(a - 99.9999)*step(100 - a)*(1 + {squares}) == 0"'))
+    assert found.index((99.9999 + 100) / 2) < 96 < len(found)
+
+
 def test_near_zero_without_more_bits_is_no_support(tmp_path):
     body = WIDE + '"sigma_min(B*B*B) == 0"'
     assert verdict_of(tmp_path, "wide", body, precision=53) is Verdict.UNDECIDED
