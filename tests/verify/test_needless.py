@@ -80,7 +80,7 @@ PAIRS = {
 def test_a_true_claim_holds_and_the_false_one_beside_it_does_not(tmp_path, name, seed):
     true, false = PAIRS[name]
     text = f"- {{id: t, {true}}}\n- {{id: f, {false}}}"
-    found = judge_all(tmp_path, text, SETTINGS, instances=20, seed=seed, shrink=False)
+    found = judge_all(tmp_path, text, SETTINGS, instances=40, seed=seed, shrink=False)
     assert found["t"].verdict is Verdict.HOLDS, found["t"].reason
     assert found["f"].verdict is Verdict.REFUTED, found["f"].reason
 
