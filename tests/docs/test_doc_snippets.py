@@ -74,7 +74,7 @@ def test_claim_files_of_the_reference_come_out_as_expected(name, tmp_path):
 # Each snippet in a process of its own: modules that it does not import are not loaded there, but for those of torch,
 # which every one imports and which take longest.
 EACH = """
-import os, sys, torch, torch._dynamo
+import os, runpy, sys, torch, torch._dynamo
 for folder in sys.argv[1:]:
     if os.fork():
         if os.wait()[1]:
@@ -82,7 +82,7 @@ for folder in sys.argv[1:]:
     else:
         os.chdir(folder)
         os.dup2(os.open("printed", os.O_CREAT | os.O_WRONLY), 1)
-        exec(compile(open("snippet.py", encoding="utf-8").read(), "snippet.py", "exec"), {"__name__": "__main__"})
+        runpy.run_path("snippet.py", run_name="__main__")
         break
 """
 
